@@ -280,6 +280,16 @@ def test_scores_take_print_and_runs_of_the_same_data_and_method():
     assert (got["printed"] == 33.29).all()
     assert got["seeds"].tolist() == [0, 2, 1]
     assert not got["stands_in"].any()
+    # a seed without the number is none of its seeds
+    runs.loc[1, "accuracy"] = np.nan
+    assert page.scores(found, "flt", "T1")["seeds"].tolist() == [0, 1, 1]
+
+
+def test_dots_draw_every_source_or_say_that_they_cannot():
+    given = lines()
+    more = [given.tail(1).assign(source=f"variant {one}") for one in "abcd"]
+    assert page.dots(pd.concat([given, *more[:3]]), "three more").format == "png"
+    refused("these are more: variant a", page.dots, pd.concat([given, *more]), "four")
 
 
 def test_a_title_says_where_a_method_agrees_with_print():

@@ -455,6 +455,17 @@ def test_images_come_from_their_cluster_or_client(fed):
     assert axes[0, 0].images[0].get_clim() == (0, 1)  # and not black
 
 
+def test_a_map_counts_the_pairs_of_clients_that_are_linked():
+    clusters = np.repeat([0, 1], 3)
+    places = np.zeros((6, 1, 2))
+    links = np.eye(6, dtype=bool)
+    _, (_, matrix) = plots.client_map(places, links, clusters)
+    assert matrix.get_title(loc="left") == "The links: 0% inside, 0 across clusters"
+    links[[0, 1, 0, 5], [1, 0, 5, 0]] = True
+    _, (_, matrix) = plots.client_map(places, links, clusters)
+    assert matrix.get_title(loc="left") == "The links: 17% inside, 1 across clusters"
+
+
 def test_client_strip_draws_every_client_and_the_median():
     values = {"fedavg": [50.0, 60.0, 100.0], "flt": [90.0, 95.0, 97.0]}
     table = (

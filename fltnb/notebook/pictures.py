@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from IPython import display
 
+from ..errors import FltnbError
 from ..papers import label
 from ..papers.names import NAMES
 from ..plots import headline, panels
@@ -76,14 +77,19 @@ def dots(
     Parameters
     ----------
     lines : DataFrame
-        Result of :func:`fltnb.notebook.scores`. Rows of further sources may be added;
-        the legend shows their ``source``.
+        Result of :func:`fltnb.notebook.scores`. Rows of up to three further sources may
+        be added; the legend shows their ``source``.
     title : str
         The finding.
     methods : sequence of str
         The rows from the top, by default all.
     xlabel : str
         Label below the panels.
+
+    Raises
+    ------
+    FltnbError
+        There are more than three further sources.
 
     Examples
     --------
@@ -136,13 +142,15 @@ def dots(
 
 
 def _looks(sources: pd.Series) -> dict[str, Look]:
-    """Return the looks of the sources that there are: :data:`LOOKS`, then others.
-
-    Of more sources than there are looks the last ones are not drawn.
-    """
+    """Return the looks of the sources that there are: :data:`LOOKS`, then others."""
     there = sources.unique().tolist()
     looks = {name: look for name, look in LOOKS.items() if name in there}
     others = [name for name in there if name not in LOOKS]
+    if len(others) > len(OTHERS):
+        raise FltnbError(
+            f"Dots have looks for {len(OTHERS)} sources besides {', '.join(LOOKS)}, "
+            f"and these are more: {', '.join(others)}. Leave some out."
+        )
     for name, (color, marker) in zip(others, OTHERS, strict=False):
         looks[name] = Look(color, marker, words(name))
     return looks

@@ -131,7 +131,7 @@ def scores(
                     "source": variant,
                     "value": values.mean(),
                     "spread": values.std(),
-                    "seeds": len(values),
+                    "seeds": int(values.count()),  # a run may lack the measure
                 }
                 rows.append(same | our_row)
     table = pd.DataFrame(rows).dropna(subset="value")

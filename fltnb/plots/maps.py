@@ -28,7 +28,8 @@ def client_map(
     u : array (M, k, 2)
         Positions of the k centroids of M clients.
     links : array (M, M) of bool
-        Which clients are linked.
+        Which clients are linked. The title has the share of linked pairs inside
+        clusters, and the number across.
     clusters : array (M,)
         True clusters, which set the colours. Clients of one cluster are adjacent.
     images : array (M, k, H, W), optional
@@ -76,7 +77,8 @@ def client_map(
         _thumbnails(plane, np.concatenate(u[first]), shown, colors)
 
     same = np.equal.outer(clusters, clusters)
-    inside = links[same].mean()
+    pairs = same & ~np.eye(clients, dtype=bool)  # a client's link to itself is none
+    inside = links[pairs].mean() if pairs.any() else 1.0
     across = np.triu(links & ~same).sum()
     title = f"The links: {inside:.0%} inside, {across} across clusters"
     matrix.set_title(title, fontsize=10, loc="left")
