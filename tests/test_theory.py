@@ -92,6 +92,7 @@ def test_mixture_is_what_it_says():
             t1.Mixture,
             **wrong,
         )
+    refused("n_groups must be a whole number of at least 1", t1.Mixture, n_groups=0)
 
 
 def test_one_centroid_for_two_labels_fails_the_proof_and_finds_the_clients():

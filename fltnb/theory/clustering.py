@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from ..clustering.centroids import min_distances
 from ..errors import FltnbError
 from ..randomness import integer, stream
-from ..settings import Within, check, checked
+from ..settings import Count, Within, check, checked
 
 Form = Literal["printed", "printed, labels held", "corrected"]
 FORMS = get_args(Form)
@@ -148,8 +148,8 @@ class Mixture:
     0.2
     """
 
-    n_clients: int = 10
-    n_groups: int = 5
+    n_clients: Count = 10
+    n_groups: Count = 5
     error: Annotated[float, Within(high=0.5, above=True, below=True)] = 0.2
 
     # each group has its own labels, and each of its clients holds all of them
