@@ -76,8 +76,11 @@ class Lines:
         """Write the files, in the order of tracks and methods.
 
         So they do not depend on the order of computation, and git shows as changed only
-        the lines that are.
+        the lines that are. Machines are written first, so that every run has one even
+        if this is interrupted.
         """
+        machines = json.dumps(self.machines, indent=1) + "\n"
+        paths.write_text(self.folder / "machines.json", machines)
         table = pd.DataFrame(list(self.runs.values()), columns=list(self.columns))
         places = {
             "track": list(tracks.TRACKS),
@@ -86,13 +89,13 @@ class Lines:
             "method": list(PLAYERS),
         }
         for column, order in places.items():
-            table[column] = pd.Categorical(table[column], order)
+            # methods of another version of the package stay, at the end
+            others = sorted(set(table[column]) - set(order))
+            table[column] = pd.Categorical(table[column], [*order, *others])
         table = table.sort_values(list(self.named), kind="stable")
         whole = {"n_clusters": "Int64", "bytes": "Int64", "machine": "Int64"}
         text = table.astype(whole).to_csv(index=False, lineterminator="\n")
         paths.write_text(self.folder / "runs.csv", text)
-        machines = json.dumps(self.machines, indent=1) + "\n"
-        paths.write_text(self.folder / "machines.json", machines)
 
 
 def text_of(options: dict[str, Any]) -> str:
