@@ -209,7 +209,7 @@ def entry(where: str) -> Entry:
     kind = getattr(module, name, None)
     if kind is None:
         raise _without_class(path, module, name)
-    if name in METHODS:
+    if name in PLAYERS:
         raise FltnbError(
             f"{name} is the name of a method of this package: rename the class."
         )
@@ -255,7 +255,7 @@ def _imported(path: Path) -> Any:
     sys.modules[spec.name] = module  # dataclasses look up annotations there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise FltnbError(
             f"{path.name} cannot be imported ({said(error)}): fix that first."
         ) from error
@@ -292,8 +292,11 @@ def check_contract(kind: Any, name: str) -> None:
 def _check_needs(kind: type[Method], name: str) -> None:
     """Refuse an invalid declaration of a method's inputs (FltnbError)."""
     needs: Any = getattr(kind, "needs", frozenset())
-    known = set(WORDS)
-    if isinstance(needs, str) or not set(needs) <= known:
+    try:
+        valid = not isinstance(needs, str) and set(needs) <= set(WORDS)
+    except TypeError:  # no collection of words
+        valid = False
+    if not valid:
         raise FltnbError(
             f"needs of {name} must be a frozenset of {', '.join(WORDS)}, not {needs!r}."
         )
