@@ -165,7 +165,7 @@ def played(task: Task, who: Entry) -> dict[str, Any]:
     dict
         ``track, family, level, method, seed, options`` of the task, the numbers
         :data:`PLAYED`, and ``failed``: the reason, or "". For a failed run accuracy and
-        worst are 0, the others None.
+        worst are 0, the others None, except for its seconds.
 
     Raises
     ------

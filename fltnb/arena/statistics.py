@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 LEVEL = 0.01
-"""Largest corrected p at which a method is called better."""
+"""Corrected p below which a method is called better."""
 RANK_LEVEL = 0.05
 """Level of the critical difference of mean ranks."""
 MEASURES = ["accuracy", "worst", "ari", "bytes", "seconds"]

@@ -144,7 +144,7 @@ def everybody(
     ------
     FltnbError
         There is no such method or track; the budget is too small for a run; or none of
-        the runs is stored.
+        the runs is stored or could be computed.
 
     Examples
     --------
@@ -164,12 +164,26 @@ def everybody(
         lines.add(play(missing, budget, jobs, tell), today)
     there = [lines.runs[name] for name in asked if name in lines.runs]
     if not there:
-        raise FltnbError(
-            "No run of these methods on these tracks is stored: give compute=True to "
-            "compute them."
-        )
+        raise nothing_there("these methods on these tracks", compute)
     n_asked = Counter(name[-1] for name in asked)
     return Table(statistics.table_of(there), dict(n_asked), lines.machines)
+
+
+def nothing_there(what: str, compute: bool) -> FltnbError:
+    """Return the error for a table without a run.
+
+    ``what``: the runs that were asked for; ``compute``: whether they were to be
+    computed now.
+    """
+    if compute:
+        return FltnbError(
+            f"No run of {what} could be computed: get the data of the families that "
+            "are left out, choose others, or give a larger budget."
+        )
+    return FltnbError(
+        f"No run of {what} is stored: give compute=True to compute them, or run "
+        "`python -m fltnb arena all`."
+    )
 
 
 def players(methods: Sequence[str] | None) -> dict[str, Entry]:
@@ -179,8 +193,9 @@ def players(methods: Sequence[str] | None) -> dict[str, Entry]:
 
 
 def tracks_of(played: Sequence[str] | None) -> list[str]:
-    """Return the names of tracks, checked; None: all."""
-    return [choose(track, tracks.TRACKS, "track") for track in played or tracks.TRACKS]
+    """Return the names of tracks, each once, checked; None: all."""
+    chosen = dict.fromkeys(played or tracks.TRACKS)
+    return [choose(track, tracks.TRACKS, "track") for track in chosen]
 
 
 def _asked(

@@ -7,6 +7,7 @@ runs are in ``results/arena/tuned``; lines with the seed
 :data:`fltnb.arena.tuning.SEED` are trials, with accuracies on validation samples.
 """
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ def everybody_tuned(
     ['FedAvg']
     """
     who = table.players(methods)
+    seeds = list(dict.fromkeys(seeds))
     cells = []
     for track in table.tracks_of(played):
         cells += tracks.cells(tuning.SEED, track, demo)
@@ -109,9 +111,10 @@ def _compute(
 ) -> None:
     """Compute what is missing, cell by cell, until the budget ends."""
     ends = None if budget is None else time.monotonic() + budget
+    once = functools.cache(tell)  # the same families are left out at every cell
     for cell in sorted(cells, key=lambda cell: ORDER.index(cell.level)):
         for missing in (tuned.missing_trials, tuned.missing_runs):
-            tasks = table.playable(missing(cell), tuned.demo, tell)
+            tasks = table.playable(missing(cell), tuned.demo, once)
             left = None if ends is None else max(ends - time.monotonic(), 0.0)
             runs = play(tasks, left, jobs, tell)
             tuned.lines.add([files.line_of(run) for run in runs], today)

@@ -42,6 +42,8 @@ def everybody_wrong_k(
 
     The column ``off`` has the given number minus the true one. Each number is a cell of
     its own, on which methods that are not given K have the same run as on the others.
+    These runs, and those with the true number, are of :func:`fltnb.arena.everybody`,
+    which computes them.
 
     Parameters
     ----------
@@ -61,6 +63,7 @@ def everybody_wrong_k(
     [-2, -1, 0, 1, 2, 4]
     """
     who = table.players((*TOLD, *UNTOLD))
+    seeds = list(dict.fromkeys(seeds))
     today = {name: table.version(one) for name, one in who.items()}
     usual = files.read(table.folder(demo), today)
     lines = files.read(table.folder(demo) / "wrong_k", today, files.WITH_OPTIONS)
