@@ -297,6 +297,11 @@ def _compute(options: argparse.Namespace) -> None:
     from .experiments.plan import TooShortError
     from .notebook import grids
 
+    if options.name == "all" and options.table:
+        raise FltnbError(
+            "--table needs one notebook, as tables of several papers have one name: "
+            "name it in place of all."
+        )
     if options.fresh:
         os.environ["FLTNB_FRESH"] = "1"  # workers see it too
     _use_dask(options.dask)
@@ -447,7 +452,7 @@ def _arena(options: argparse.Namespace) -> int:
     from .arena import page
 
     if options.verify:
-        return _verify(options.verify)
+        return _verify(options)
     if not options.method:
         raise FltnbError(
             "The arena needs a method: name it after the word arena, such as "
@@ -469,6 +474,7 @@ def _arena(options: argparse.Namespace) -> int:
         print(page.markdown(table.rows()))
         print(table)
         return 0
+    page.check_file(options.out)
     rules = arena.Rules(options.track, options.demo, options.tuned)
     card = arena.compete(options.method, rules, budget, options.jobs)
     page.save(card, options.out)
@@ -476,11 +482,16 @@ def _arena(options: argparse.Namespace) -> int:
     return int(page.nothing_ran(card))
 
 
-def _verify(file: str) -> int:
+def _verify(options: argparse.Namespace) -> int:
     """Compute a part of a card again; print what differs, and return 1 if anything."""
     from . import arena
 
-    card = arena.read(file)
+    more = (options.method, options.track, options.budget, options.tuned)
+    if any(more) or options.wrong_k or options.demo or options.jobs != 1:
+        raise FltnbError(
+            "--verify takes a card and nothing else: the card says what was run."
+        )
+    card = arena.read(options.verify)
     wrong = arena.verify(card)
     for line in wrong:
         print(line)
@@ -533,7 +544,7 @@ def duration(seconds: float) -> str:
     >>> duration(8.25), duration(75), duration(3725)
     ('8.2 s', '1 min 15 s', '1 h 02 min')
     """
-    if seconds < 60:
+    if seconds < 59.95:  # more would be written as 60.0 s
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

@@ -9,10 +9,10 @@ import pytest
 from toys import refused
 
 import fltnb as fl
-from fltnb import arena, methods, models, training
+from fltnb import arena, methods, models, paths, training
 from fltnb.__main__ import main
 from fltnb.arena import card as cards
-from fltnb.arena import guard, page, play, statistics, tracks, tuning, wrong_k
+from fltnb.arena import files, guard, page, play, statistics, tracks, tuning, wrong_k
 from fltnb.arena import table as tables
 from fltnb.arena.entry import PLAYERS, SPACES, entry
 from fltnb.arena.verify import at_sight
@@ -227,6 +227,57 @@ def test_runs_of_an_earlier_version_of_a_method_are_no_results(own_table, monkey
     refused("No run of these methods", table, ["FedAvg", "Local"], [0])
 
 
+def test_runs_of_a_method_that_this_version_lacks_stay_in_the_table(
+    own_table, monkeypatch
+):
+    table(["FedAvg"], [0], compute=True)
+    text = own_table.read_text(encoding="utf-8")
+    own_table.write_text(text.replace("FedAvg", "FedOld"), encoding="utf-8")
+    table(["Local"], [0], compute=True)
+    lines = pd.read_csv(own_table)
+    assert lines.groupby("method").size().to_dict() == {"FedOld": 2, "Local": 2}
+
+
+def test_every_run_has_a_machine_even_if_writing_is_interrupted(own_table, monkeypatch):
+    def killed(path, text):
+        written(path, text)
+        raise KeyboardInterrupt
+
+    written = paths.write_text
+    runs = play.play(
+        list(
+            tables._asked(
+                tables.players(["FedAvg"]), ["few-samples"], [0], demo=True
+            ).values()
+        )
+    )
+    monkeypatch.setattr(paths, "write_text", killed)
+    lines = files.read(own_table.parent, {})
+    with pytest.raises(KeyboardInterrupt):
+        lines.add(runs, {"FedAvg": "1"})
+    assert not own_table.exists()
+    assert (own_table.parent / "machines.json").is_file()
+
+
+def test_what_is_asked_for_twice_is_there_once(own_table):
+    given = {"demo": True, "methods": ["FedAvg", "Local"]}
+    twice = {"played": ["drift", "drift"], "seeds": [0, 0]}
+    arena.everybody(played=["drift"], seeds=[0], compute=True, **given)
+    for several in (arena.everybody, arena.everybody_tuned):
+        assert len(several(**twice, **given).ranks()) == 2
+
+
+def test_what_cannot_be_computed_is_told_once(own_table, monkeypatch):
+    without = dict.fromkeys(tracks.FAMILIES, "no data")
+    monkeypatch.setattr(tracks, "lacking", lambda demo: without)
+    refused("No run of these .* could be computed", table, ["Local"], [0], compute=True)
+    told = []
+    given = {"methods": ["FedProx"], "played": ["drift"], "demo": True}
+    with pytest.raises(FltnbError, match="No cell has all its runs"):
+        arena.everybody_tuned(**given, compute=True, tell=told.append)
+    assert len(told) == len(set(told)) == len(tracks.FAMILIES)
+
+
 def test_an_unknown_method_or_track_is_refused(own_table):
     refused("Unknown method 'Nobody'", table, ["Nobody"], [0])
     refused("Unknown track 'wrong'", arena.everybody, ["FedAvg"], ["wrong"])
@@ -352,6 +403,18 @@ def test_arena_all_wrong_k_plays_all_and_takes_no_track(own_table, monkeypatch, 
         assert main([*asked, *more]) == 2
         assert "without --track and --tuned" in capsys.readouterr().err
     assert main(["arena", "IFCA", "--wrong-k"]) == 2
+
+
+def test_a_place_for_a_card_and_options_without_a_use_are_refused_first(
+    toy, tmp_path, capsys
+):
+    card = tmp_path / "card.md"  # where its page goes
+    for out in (card, tmp_path):
+        assert main(["arena", toy("Blend"), "--demo", "--out", str(out)]) == 2
+        assert "A card cannot be written to" in capsys.readouterr().err
+    for more in (["FedAvg"], ["--demo"], ["--jobs", "2"], ["--budget", "10m"]):
+        assert main(["arena", "--verify", str(card), *more]) == 2
+        assert "--verify takes a card and nothing else" in capsys.readouterr().err
 
 
 # ---- the whole way
@@ -482,9 +545,20 @@ def test_a_class_without_the_contract_is_told_which_part_is_missing(toy, name, s
     refused(says, entry, toy(name))
 
 
+def test_names_of_our_clusterers_and_needs_that_are_no_words_are_refused(tmp_path):
+    mine = tmp_path / "mine.py"
+    lines = ["from fltnb.methods import FedAvg", "class MergeGain(FedAvg): ..."]
+    lines += ["class Careless(FedAvg):", "    name, needs = 'careless', None"]
+    mine.write_text("\n".join(lines), encoding="utf-8")
+    refused("MergeGain is the name of a method of", entry, f"{mine}:MergeGain")
+    refused("needs of Careless must be a frozenset", entry, f"{mine}:Careless")
+
+
 def test_what_cannot_be_imported_is_refused(toy, tmp_path):
     refused("There is no file", entry, str(tmp_path / "no.py:A"))
     (tmp_path / "bad.py").write_text("import nothing_like_it", encoding="utf-8")
+    refused("bad.py cannot be imported", entry, str(tmp_path / "bad.py:A"))
+    (tmp_path / "bad.py").write_text("raise SystemExit", encoding="utf-8")
     refused("bad.py cannot be imported", entry, str(tmp_path / "bad.py:A"))
     (tmp_path / "mine.txt").write_text("class A: ...", encoding="utf-8")
     refused("mine.txt is not a Python file", entry, str(tmp_path / "mine.txt:A"))

@@ -433,6 +433,7 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
         (["compute", "nope"], "There is no notebook 'nope'"),
         (["compute", "00", "--profile", "big"], "The profile 'big' has no parameters"),
         (["compute", "01", "--table", "T5"], "Notebook 01 has no table 'T5'"),
+        (["compute", "all", "--table", "T1"], "--table needs one notebook"),
         (["compute", "00_start_here", "--jobs", "0"], "n_jobs"),
         (["notebook", "nope"], "There is no notebook 'nope'"),
     ],

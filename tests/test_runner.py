@@ -348,7 +348,7 @@ def test_no_command_prints_help_and_durations_are_for_people(capsys):
     assert all(
         command in out for command in ("notebook", "status", "compute", "doctor")
     )
-    said = [cli.duration(seconds) for seconds in (0.04, 59.94, 60, 119.6, 3725)]
+    said = [cli.duration(seconds) for seconds in (0.04, 59.94, 59.96, 119.6, 3725)]
     assert said == ["0.0 s", "59.9 s", "1 min 00 s", "2 min 00 s", "1 h 02 min"]
 
 

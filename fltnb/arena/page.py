@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from .. import paths, plots
+from ..errors import FltnbError
 from .card import Card, table, write
 from .statistics import records, table_of
 
@@ -253,8 +254,22 @@ def _draw(panel: "Axes", name: str, rank: float, height: float, own: bool) -> No
     )
 
 
+def check_file(file: Path | str) -> None:
+    """Refuse a file whose page would take the card's place, or a folder."""
+    path = Path(file).expanduser()
+    if path.suffix == ".md" or path.is_dir():
+        raise FltnbError(
+            f"A card cannot be written to {file}: give a file whose name does not end "
+            "in .md, as its page's does, such as card.json."
+        )
+
+
 def save(card: Card, file: Path | str) -> None:
-    """Write a card, its page beside it, and the picture among the figures."""
+    """Write a card, its page beside it, and the picture among the figures.
+
+    Raises FltnbError as :func:`check_file` does.
+    """
+    check_file(file)
     written = write(card, file)
     paths.write_text(written.with_suffix(".md"), page(card))
     if card["statistics"]["critical_difference"] is None:
