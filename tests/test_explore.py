@@ -126,6 +126,12 @@ def test_clients_of_a_series_are_found_by_their_place_and_not_by_its_index():
     assert seen.text.endswith("true cluster 4, test accuracy 50.0%.")
 
 
+def test_a_slider_that_begins_at_a_whole_number_takes_others_too():
+    near = np.array([[0.0, 0.1], [0.1, 0.0]])
+    seen = fl.explore({"distance": near}, threshold=5, live=False)
+    assert seen.move(threshold=0.05).links.tolist() == [[True, False], [False, True]]
+
+
 def test_stored_distances_of_emd_cfl_at_the_published_tolerance():
     stored = fl.results("11").where(kind="clustering", tolerance="0.025")
     for kept in [

@@ -129,7 +129,7 @@ class ClientsExplorer(Explorer):
         threshold = options.get("threshold", middle(fit.tree, found, above=1.1))
         threshold = float(getattr(self._source, "tolerance_", threshold))
         far = float(np.percentile(fit.far, 99))
-        highest = max(far, 2 * threshold, asked)
+        highest = max(far, 2 * threshold, float(asked))
         controls = {"threshold": Control(threshold, (0.0, highest))}
         if self._refitted:
             value = options[self._refitted]
