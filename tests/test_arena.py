@@ -268,14 +268,27 @@ def test_what_is_asked_for_twice_is_there_once(own_table):
 
 
 def test_what_cannot_be_computed_is_told_once(own_table, monkeypatch):
-    without = dict.fromkeys(tracks.FAMILIES, "no data")
-    monkeypatch.setattr(tracks, "lacking", lambda demo: without)
+    def nothing(dataset):
+        raise FltnbError("There are no data.")
+
+    monkeypatch.setattr(tracks, "_images", nothing)
     refused("No run of these .* could be computed", table, ["Local"], [0], compute=True)
     told = []
     given = {"methods": ["FedProx"], "played": ["drift"], "demo": True}
     with pytest.raises(FltnbError, match="No cell has all its runs"):
         arena.everybody_tuned(**given, compute=True, tell=told.append)
-    assert len(told) == len(set(told)) == len(tracks.FAMILIES)
+    # of the families that were asked for, and of no others
+    assert told == [
+        f"{one} is left out: There are no data." for one in ("labels", "rotated")
+    ]
+    rules = arena.Rules("told-K", demo=True)
+    with pytest.raises(FltnbError, match="No cell of this track can run here"):
+        arena.compete("FedAvg", rules, tell=told.append)
+    assert [line.partition(" is")[0] for line in told[2:]] == [
+        "labels",
+        "rotated",
+        "opinions",
+    ]
 
 
 def test_an_unknown_method_or_track_is_refused(own_table):

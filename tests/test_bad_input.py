@@ -435,7 +435,10 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
         (["compute", "01", "--table", "T5"], "Notebook 01 has no table 'T5'"),
         (["compute", "all", "--table", "T1"], "--table needs one notebook"),
         (["compute", "00_start_here", "--jobs", "0"], "n_jobs"),
+        (["compute", "01", "--profile", "/no/such"], "profile '/no/such' has no"),
         (["notebook", "nope"], "There is no notebook 'nope'"),
+        (["notebook", "/here/01_scenario1.ipynb"], "There is no notebook '/here/01"),
+        (["status", "0*"], "There is no notebook '0*'"),
     ],
 )
 def test_the_command_line_says_one_sentence_and_exits_with_2(words, says, capsys):

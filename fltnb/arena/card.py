@@ -115,7 +115,7 @@ def compete(
     everybody = [who]
     for name in beside(where):
         everybody.append(entry(name))
-    lacking = tracks.lacking(rules.demo)
+    lacking = tracks.lacking(tracks.cells(0, rules.track, rules.demo))
     for family, why in lacking.items():
         tell(f"{family} is left out: {why}")
 

@@ -160,7 +160,7 @@ def everybody(
     if compute:
         check_budget(budget)
         missing = [task for name, task in asked.items() if name not in lines.runs]
-        missing = playable(missing, demo, tell)
+        missing = playable(missing, tell)
         lines.add(play(missing, budget, jobs, tell), today)
     there = [lines.runs[name] for name in asked if name in lines.runs]
     if not there:
@@ -219,13 +219,13 @@ def _asked(
     return asked
 
 
-def playable(tasks: Sequence[Task], demo: bool, tell: Tell) -> list[Task]:
+def playable(tasks: Sequence[Task], tell: Tell) -> list[Task]:
     """Return the runs whose data are here, after their encoders were trained.
 
     ``tell`` is called with the families that are left out. Encoders are trained here so
     that this does not count against the time limit of a run.
     """
-    lacking = tracks.lacking(demo) if tasks else {}
+    lacking = tracks.lacking(task.cell for task in tasks)
     for family, why in lacking.items():
         tell(f"{family} is left out: {why}")
     here = [task for task in tasks if task.cell.family not in lacking]

@@ -7,7 +7,7 @@ they give to the same sample; quantity, their numbers of samples.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -348,14 +348,15 @@ def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]
     return found
 
 
-def lacking(demo: bool = False) -> dict[str, str]:
-    """Return the families whose data are missing, and why."""
+def lacking(asked: Iterable[Cell]) -> dict[str, str]:
+    """Return the families of cells whose data are missing, and why."""
+    datasets = {one.family: one.federation.dataset for one in asked}
     missing = {}
-    for one in cells(0, demo=demo):
+    for family, dataset in datasets.items():
         try:
-            _images(one.federation.dataset)
+            _images(dataset)
         except FltnbError as error:
-            missing[one.family] = str(error)
+            missing[family] = str(error)
     return missing
 
 

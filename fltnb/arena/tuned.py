@@ -114,7 +114,7 @@ def _compute(
     once = functools.cache(tell)  # the same families are left out at every cell
     for cell in sorted(cells, key=lambda cell: ORDER.index(cell.level)):
         for missing in (tuned.missing_trials, tuned.missing_runs):
-            tasks = table.playable(missing(cell), tuned.demo, once)
+            tasks = table.playable(missing(cell), once)
             left = None if ends is None else max(ends - time.monotonic(), 0.0)
             runs = play(tasks, left, jobs, tell)
             tuned.lines.add([files.line_of(run) for run in runs], today)

@@ -74,7 +74,7 @@ def everybody_wrong_k(
         for one, _, task in asked:
             if task.options and files.name_of(task, one.name) not in lines.runs:
                 missing.append(task)
-        runs = play(table.playable(missing, demo, tell), budget, jobs, tell)
+        runs = play(table.playable(missing, tell), budget, jobs, tell)
         lines.add([files.line_of(run) for run in runs], today)
 
     there = dict(lines.runs)

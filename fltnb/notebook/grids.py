@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -154,7 +155,7 @@ def profile_values(notebook: str, profile: str, own: Values) -> Values:
     number = notebook[:2]
     profiles = paths.ROOT / "notebooks" / "profiles"
     file = profiles / profile / f"{number}.yaml"
-    shown = str(file.relative_to(paths.ROOT))
+    shown = os.path.relpath(file, paths.ROOT)
     if file.is_file():
         try:
             given = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
@@ -232,10 +233,10 @@ def notebook_file(notebook: str) -> Path:
 
     Raises FltnbError if there is no such notebook.
     """
-    folder = paths.ROOT / "notebooks"
     name = notebook.removesuffix(".ipynb")
-    for pattern in (f"{name}.ipynb", f"{name}_*.ipynb"):
-        for file in folder.glob(pattern):
-            return file
-    known = ", ".join(all_notebooks())
-    raise FltnbError(f"There is no notebook {notebook!r}: choose one of {known}.")
+    known = all_notebooks()
+    for one in known:
+        if one == name or one.startswith(f"{name}_"):
+            return paths.ROOT / "notebooks" / f"{one}.ipynb"
+    every = ", ".join(known)
+    raise FltnbError(f"There is no notebook {notebook!r}: choose one of {every}.")
