@@ -210,6 +210,19 @@ def test_all_gains_of_an_advice_are_of_one_seed():
     refused("seed must be a whole number of at least 0", fl.advise, fed, seed=-1)
 
 
+def test_the_best_groups_are_those_found_again_and_a_loss_is_no_chance():
+    rng = np.random.default_rng(5)
+    x = [rng.normal(size=(20, 1)) + 0.8 * (i % 2) for i in range(5)]
+    fed = fl.Federation.from_clients([(own, np.arange(20) % 2) for own in x])
+    found = fl.advise(fed, n_seeds=2, progress=False)
+    # merge by gain finds groups that gain more, and others at the other seed
+    gains = found.table.set_index("clusterer")["gain"]
+    assert gains["MergeGain"] > 0 > gains["MeanImage"]
+    groups = "the best of the groups found again at other seeds, 3 by MeanImage"
+    loss = f"{groups}, would gain an estimated {gains['MeanImage']:.1f} ± "
+    assert loss in found.text and "chance" not in found.text
+
+
 def test_the_methods_advised_for_values_work_on_them():
     x = np.random.default_rng(0).normal(size=(90, 4))
     who = np.repeat([0, 1, 2], 30)

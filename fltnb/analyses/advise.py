@@ -646,9 +646,10 @@ def _on_none(dividing: list[_Trial], stable: list[_Trial]) -> str:
         return "Train one model for all: no clusterer divides the clients into groups."
     best = _best(stable or dividing)
     gain = best.gain
+    again = " again at other seeds" if 0 < len(stable) < len(dividing) else ""
     found = (
-        f"the best of the groups found, {best.n_clusters} by {best.name}, would gain "
-        f"an estimated {gain.points:.1f} ± {gain.error:.1f} points"
+        f"the best of the groups found{again}, {best.n_clusters} by {best.name}, would "
+        f"gain an estimated {gain.points:.1f} ± {gain.error:.1f} points"
     )
     if best.stability < STABLE:
         return (
@@ -660,7 +661,8 @@ def _on_none(dividing: list[_Trial], stable: list[_Trial]) -> str:
             f"Train one model for all, and to be sure with groups as well: {found}, "
             "which is little."
         )
-    return f"Train one model for all: {found}, which may be chance."
+    chance = ", which may be chance" if gain.points > 0 else ""
+    return f"Train one model for all: {found}{chance}."
 
 
 def _on_few(fed: Federation, done: Sequence[_Trial]) -> str:

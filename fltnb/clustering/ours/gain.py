@@ -25,7 +25,8 @@ class Gain(NamedTuple):
     Attributes
     ----------
     points, error : float
-        Gain over one model for all clients, and the standard error of this mean.
+        Gain over one model for all clients, and the standard error of this mean; NaN
+        for a single client.
     over_own, over_own_error : float
         The same over a separate model for each client.
     clients : DataFrame
@@ -73,11 +74,15 @@ def clustering_gain(
     features. Mean and mean square of all *training* samples are summed over clients. A
     client turns its samples into features :math:`\phi(x) = [\mathrm{ReLU}(R (x - m) / s
     + b), 1]`, with R and b Gaussian from ``seed``, and sums :math:`\phi\phi^T` and
-    :math:`\phi y^T` in each of 5 folds. Copies of a sample are in the same fold, on all
-    clients. From these sums the server fits regressions for all clients together, for
-    each cluster and for each client, without one fold, and the clients count correct
-    predictions in that fold. For each of the three the penalty with the most correct
-    predictions is taken. Test samples are not used.
+    :math:`\phi y^T` in each of 5 folds. A sample of the pool that several clients hold
+    is in the same fold for all of them. From these sums the server fits regressions for
+    all clients together, for each cluster and for each client, without one fold, and
+    the clients count correct predictions in that fold. For each of the three the
+    penalty with the most correct predictions is taken. Test samples are not used.
+
+    Equal rows of clients' own tables are different samples of the pool. If they are
+    records of one person, held by several clients, models of several clients look too
+    good.
 
     The error treats clients as independent draws. It does not include the effect of the
     network and of the rounds that follow: trust a large gain, but train to confirm a
