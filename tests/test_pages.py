@@ -362,6 +362,12 @@ def test_verdicts_are_a_table_with_the_printed_number_beside_ours():
     ]
     narrow = cells(page.verdict_table(tested, columns=2))
     assert narrow[1] == ["claim", "outcome", "tested\xa0on", "printed", "here"]
+    # nothing was run, and nothing of it is printed: the reasons are left
+    none = tested.assign(outcome="not tested", text="", tested_on="", why="no runs")
+    assert cells(page.verdict_table(none))[2][:3] == [
+        "FedAvg is 40 points or more behind FLT",
+        *("not\xa0tested\xa0○", "no\xa0runs"),
+    ]
 
 
 def test_what_runs_do_otherwise_is_said_in_words():

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from toys import refused
 
+import fltnb as fl
 from fltnb import papers, paths
 from fltnb.papers.settings import NOTEBOOKS, printed_setting
 
@@ -901,3 +902,5 @@ def test_rank_agreement_by_hand(monkeypatch):
     assert papers.rank_agreement(
         only(), "emdcfl", "T7"
     ).empty  # four methods are too few
+    monkeypatch.undo()  # FLT prints no worst client
+    assert papers.rank_agreement(fl.results("01"), "flt", "T1").empty

@@ -11,7 +11,7 @@ import pandas as pd
 from .. import paths
 from ..experiments import results
 from ..experiments.asking import ledger_names
-from .measured import measured
+from .measured import VARIANTS, measured
 from .names import label
 from .numbers import claims
 from .settings import TESTED_ON, in_order
@@ -226,7 +226,7 @@ def _orders(results: Any, paper: str, table: str) -> pd.DataFrame:
     found = found[found["metric"].isin(SCORES)]
     index = [*_PLACE, "method", "number"]
     wide = found.pivot(index=index, columns="variant", values="mean")
-    wide = wide.astype(float).reset_index("number")
+    wide = wide.reindex(columns=list(VARIANTS)).astype(float).reset_index("number")
     mixed = wide["as_run"].fillna(wide["as_written"])
     return wide.assign(mixed=mixed)
 
