@@ -316,6 +316,8 @@ def test_a_title_over_curves_follows_the_numbers():
     assert page.compared(ahead, "flt", "oracle") == f"{near}, 5 points ahead of it in 1"
     same = runs.assign(accuracy=80.0)
     assert page.compared(same, "flt", "oracle") == "FLT ends within 1 point of Oracle"
+    behind = same.assign(accuracy=same["accuracy"] - 1.2 * (same["method"] == "flt"))
+    assert "ends 1 point behind Oracle" in page.compared(behind, "flt", "oracle")
     assert page.compared(runs, "flt", "fedavg") == "Accuracy against round"
 
 

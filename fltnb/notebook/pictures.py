@@ -300,7 +300,8 @@ def compared(runs: pd.DataFrame, method: str, rival: str) -> str:
         said = words_
         if words_ != "within 1 point of":
             ends = [f"{end:.0f}" for end in (own.abs().min(), own.abs().max())]
-            said = f"{' to '.join(dict.fromkeys(ends))} points {words_}"
+            unit = "point" if ends == ["1", "1"] else "points"
+            said = f"{' to '.join(dict.fromkeys(ends))} {unit} {words_}"
         said += f" {'it' if parts else label(rival)}"
         if len(own) < len(lead):
             said += (
