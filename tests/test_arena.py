@@ -238,25 +238,33 @@ def test_runs_of_a_method_that_this_version_lacks_stay_in_the_table(
     assert lines.groupby("method").size().to_dict() == {"FedOld": 2, "Local": 2}
 
 
+def played_runs(method):
+    tasks = tables._asked(tables.players([method]), ["few-samples"], [0], demo=True)
+    return play.play(list(tasks.values()))
+
+
 def test_every_run_has_a_machine_even_if_writing_is_interrupted(own_table, monkeypatch):
     def killed(path, text):
         written(path, text)
         raise KeyboardInterrupt
 
     written = paths.write_text
-    runs = play.play(
-        list(
-            tables._asked(
-                tables.players(["FedAvg"]), ["few-samples"], [0], demo=True
-            ).values()
-        )
-    )
+    runs = played_runs("FedAvg")
     monkeypatch.setattr(paths, "write_text", killed)
     lines = files.read(own_table.parent, {})
     with pytest.raises(KeyboardInterrupt):
         lines.add(runs, {"FedAvg": "1"})
     assert not own_table.exists()
     assert (own_table.parent / "machines.json").is_file()
+
+
+def test_two_processes_add_to_one_table(own_table):
+    one, other = (files.read(own_table.parent, {}) for _ in range(2))
+    one.add(played_runs("FedAvg"), {"FedAvg": "1"})
+    other.add(played_runs("Local"), {"Local": "1"})
+    lines = pd.read_csv(own_table)
+    assert lines.groupby("method").size().to_dict() == {"FedAvg": 2, "Local": 2}
+    assert len(other.runs) == 4 and len(other.machines) == 1
 
 
 def test_what_is_asked_for_twice_is_there_once(own_table):
@@ -602,6 +610,15 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
 )
 def test_what_a_class_does_not_say_that_it_looks_at_is_refused(toy, name, says):
     refused(says, one, toy(name))
+
+
+def test_an_engine_asked_for_no_split_tests_on_test_samples(toy, tmp_path):
+    mine = tmp_path / "mine.py"
+    lines = ["from fltnb.methods import FedAvg", "class Measures(FedAvg):"]
+    lines += ["    name = 'measures'", "    def observe(self, state, *_):"]
+    lines += ["        _[-1].evaluate(state.models, [0], [0])", "        return state"]
+    mine.write_text("\n".join(lines), encoding="utf-8")
+    refused("Measures uses test samples, which no method may", one, f"{mine}:Measures")
 
 
 def test_what_a_class_says_that_it_looks_at_it_sees(toy):

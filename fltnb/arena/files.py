@@ -1,5 +1,6 @@
 """The files of a table: ``runs.csv``, one line per run, and ``machines.json``."""
 
+import fcntl
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,25 +53,33 @@ class Lines:
     def add(self, runs: Sequence[dict[str, Any]], versions: Mapping[str, str]) -> None:
         """Add runs that were computed here, and write both files.
 
+        They join what other processes have written since these lines were read.
+
         Parameters
         ----------
         runs : sequence of dict
             As :func:`fltnb.arena.play.played` returns them.
         versions : mapping
-            Method -> its version.
+            Method -> its version, as for :func:`read`.
         """
         if not runs:
             return
-        here = environment()
-        if here not in self.machines:
-            self.machines.append(here)
-        for run in runs:
-            line = {column: run.get(column) for column in self.columns}
-            line["version"] = versions[run["method"]]
-            line["machine"] = self.machines.index(here)
-            name = tuple(line[column] for column in self.named)
-            self.runs[name] = line
-        self._write()
+        lock = paths.store() / "arena.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
+            there = read(self.folder, versions, self.named)
+            self.runs, self.machines = there.runs, there.machines
+            here = environment()
+            if here not in self.machines:
+                self.machines.append(here)
+            for run in runs:
+                line = {column: run.get(column) for column in self.columns}
+                line["version"] = versions[run["method"]]
+                line["machine"] = self.machines.index(here)
+                name = tuple(line[column] for column in self.named)
+                self.runs[name] = line
+            self._write()
 
     def _write(self) -> None:
         """Write the files, in the order of tracks and methods.

@@ -92,7 +92,11 @@ class VeiledEngine:
         return getattr(self._engine, name)
 
     def evaluate(
-        self, theta: np.ndarray, rows: np.ndarray, clients: np.ndarray, split: str
+        self,
+        theta: np.ndarray,
+        rows: np.ndarray,
+        clients: np.ndarray,
+        split: str = "test",
     ) -> Any:
         """Evaluate like the engine, on visible samples."""
         parts = getattr(self.fed, split)
