@@ -175,6 +175,8 @@ def test_the_arena_by_level_and_against_a_method():
     before = seen.png
     seen.move(against="Local", y="worst", methods=["FedAvg", "Local"])
     assert seen.png != before and "Ditto" not in seen.table
+    alone = seen.move(methods=["FedAvg"])
+    assert alone.text == "told-K, labels: 1 method, one seed."
     with pytest.raises(fl.FltnbError, match="Unknown federation 'drift, labels'"):
         seen.move(federation="drift, labels")
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ...errors import FltnbError
 from ..lines import lines
 from ..style import MEASURES, SMALL, label
-from .explorer import Control, Explorer
+from .explorer import Control, Explorer, many
 
 SHOWN = ("accuracy", "worst", "ari", "n_clusters", "bytes", "seconds")
 """Measures that the menu offers."""
@@ -97,7 +97,8 @@ class ArenaExplorer(Explorer):
 
         n_seeds = runs["seed"].nunique()
         seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
-        self.text = f"{self.at['federation']}: {len(shown)} methods, {seeds}."
+        methods = many(len(shown), "method")
+        self.text = f"{self.at['federation']}: {methods}, {seeds}."
         for ax in self._axes:
             ax.clear()
         left, right = self._axes

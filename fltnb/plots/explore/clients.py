@@ -20,7 +20,7 @@ from ...clustering.cuts import rows_linkage
 from ...errors import FltnbError
 from ...metrics import adjusted_rand_index
 from . import panels
-from .explorer import Control, Explorer
+from .explorer import Control, Explorer, many
 from .grouping import (
     BELOW,
     EQUAL,
@@ -249,12 +249,12 @@ class ClientsExplorer(Explorer):
         Such as "25 clients, 5 clusters. Client 3: cluster 1, linked to 4 clients."
         """
         client = self.at["client"]
-        clusters = _many(self.at["n_clusters"], "cluster")
+        clusters = many(self.at["n_clusters"], "cluster")
         neighbours = int(self.links[client].sum()) - 1  # it is linked to itself
         everybody = [f"{len(self.labels)} clients", clusters]
         this_one = [
             f"Client {client}: cluster {self.labels[client]}",
-            f"linked to {_many(neighbours, 'client')}",
+            f"linked to {many(neighbours, 'client')}",
         ]
         if self._truth is not None:
             ari = adjusted_rand_index(self._truth, self.labels)
@@ -274,12 +274,6 @@ def _refitted(options: Mapping[str, Any]) -> str | None:
         if isinstance(options.get(name), int):
             return name
     return None
-
-
-def _many(number: int, what: str) -> str:
-    """Format a number and a noun, such as "1 client" or "2 clients"."""
-    ending = "" if number == 1 else "s"
-    return f"{number} {what}{ending}"
 
 
 def _check(fit: Fit, **given: Any) -> None:

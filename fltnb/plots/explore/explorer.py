@@ -34,6 +34,18 @@ NAMES = {
 """Displayed names of controls, if they differ from their ids."""
 
 
+def many(number: int, what: str) -> str:
+    """Format a number and a noun.
+
+    Examples
+    --------
+    >>> many(1, "client"), many(2, "client")
+    ('1 client', '2 clients')
+    """
+    ending = "" if number == 1 else "s"
+    return f"{number} {what}{ending}"
+
+
 class Control(NamedTuple):
     """A menu or a slider.
 

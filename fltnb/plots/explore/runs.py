@@ -13,7 +13,7 @@ from ...errors import FltnbError
 from ..lines import lines
 from ..runs import spread
 from ..style import MEASURES, SMALL, label, style
-from .explorer import Control, Explorer
+from .explorer import Control, Explorer, many
 
 
 class RunsExplorer(Explorer):
@@ -84,7 +84,7 @@ class RunsExplorer(Explorer):
         table = means.rename(index=label).round(2)
         self.table = table.to_html(border=0, na_rep="")
 
-        self.text = f"{len(runs)} runs of {len(means)} methods"
+        self.text = f"{many(len(runs), 'run')} of {many(len(means), 'method')}"
         chosen = []
         for name in self._columns:
             value = label(self.at[name]) or "default"
