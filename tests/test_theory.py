@@ -53,7 +53,7 @@ def test_q_function_bounds_and_exact_error_by_hand():
 
 
 @given(
-    st.integers(1, 200), st.floats(0.01, 0.49), st.integers(1, 64), st.integers(1, 20)
+    st.integers(1, 200), st.floats(0.01, 0.99), st.integers(1, 64), st.integers(1, 20)
 )
 def test_corrected_bound_is_one(n, p, e, M):
     counts = np.full((M, 2), n)

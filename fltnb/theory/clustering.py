@@ -64,8 +64,8 @@ def bound(
     dimension : int
         e, the number of coordinates of an embedding.
     error : float
-        p, the error of one coordinate of one sample; at most 1/2, which Chernoff's
-        inequality needs.
+        p, the error of one coordinate of one sample. Above 1/2, where Chernoff's
+        inequality does not hold, the bound is infinite.
     form : {"printed", "printed, labels held", "corrected"}
         Equation 2 as printed; the same without the labels that a client does not hold,
         each of which adds e times exp(0) = 1; and, in addition, with n instead of n^2.
@@ -84,13 +84,16 @@ def bound(
     0.132
     """
     check("form of Theorem 1", form, Form)
+    x = q_inverse(error)
+    if x < 0:
+        return float("inf")
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     if form != "printed":
         n = n[n > 0]
     if form != "corrected":
         n = n**2
 
-    terms = np.exp(-n * q_inverse(error) ** 2 / 2)
+    terms = np.exp(-n * x**2 / 2)
     return float(dimension * terms.sum())
 
 
