@@ -164,26 +164,20 @@ def everybody(
         lines.add(play(missing, budget, jobs, tell), today)
     there = [lines.runs[name] for name in asked if name in lines.runs]
     if not there:
-        raise nothing_there("these methods on these tracks", compute)
+        raise _nothing_there(compute)
     n_asked = Counter(name[-1] for name in asked)
     return Table(statistics.table_of(there), dict(n_asked), lines.machines)
 
 
-def nothing_there(what: str, compute: bool) -> FltnbError:
-    """Return the error for a table without a run.
-
-    ``what``: the runs that were asked for; ``compute``: whether they were to be
-    computed now.
-    """
+def _nothing_there(compute: bool) -> FltnbError:
+    """Return the error for a table without a run, to be computed or not."""
+    what = "No run of these methods on these tracks"
     if compute:
         return FltnbError(
-            f"No run of {what} could be computed: get the data of the families that "
-            "are left out, choose others, or give a larger budget."
+            f"{what} could be computed: get the data of the families that are left "
+            "out, choose other tracks, or give a larger budget."
         )
-    return FltnbError(
-        f"No run of {what} is stored: give compute=True to compute them, or run "
-        "`python -m fltnb arena all`."
-    )
+    return FltnbError(f"{what} is stored: give compute=True to compute them.")
 
 
 def players(methods: Sequence[str] | None) -> dict[str, Entry]:
