@@ -657,6 +657,14 @@ def test_feddrift_keeps_as_many_models_as_it_may():
     assert one.labels.tolist() == [0] * 3 and one.models.tolist() == [[0, 0]]
 
 
+def test_feddrift_does_not_start_with_more_models_than_there_may_be():
+    fed = two_clusters(4)
+    says = "starts with 4 models, one for each client, and max_models is 2"
+    refused(says, fl.run, m.FedDrift(max_models=2), fed, "mlp32")
+    for method in (m.FedDrift(max_models=4), m.FedDrift(first="one", max_models=2)):
+        fl.rounds.check(method, fed, "mlp32")
+
+
 def test_feddrift_lets_only_as_many_leave_as_there_is_room_for():
     """The only model fails both clients, and each would need another."""
     state = phase(m.FedDrift(0.1), [[5], [5]], last=np.full(2, 0.9))

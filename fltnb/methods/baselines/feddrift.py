@@ -77,6 +77,12 @@ class FedDrift(Method):
         been unused for longest are removed first; if all are in use, no client can
         leave.
 
+    Raises
+    ------
+    FltnbError
+        ``max_models`` is given and ``first="each"`` starts with more; or the federation
+        has numbers to predict.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -106,6 +112,16 @@ class FedDrift(Method):
             raise FltnbError(
                 f"FedDrift compares accuracies, and {fed.name} has numbers to predict: "
                 "choose another method."
+            )
+
+    def foresee(self, phases, drawn) -> None:
+        """Refuse to start with more models than there may be."""
+        n_clients = phases[0].fed.n_clients
+        if self.first == "each" and (self.max_models or n_clients) < n_clients:
+            raise FltnbError(
+                f'FedDrift with first="each" starts with {n_clients} models, one for '
+                f'each client, and max_models is {self.max_models}: give first="one", '
+                "or leave max_models out."
             )
 
     def start(self, fed, model, context: Context) -> FedDriftState:
