@@ -538,7 +538,11 @@ def test_a_clustering_and_a_training_on_its_graph_are_the_run(kind):
     assert np.array_equal(whole.labels, two.labels)
     sent = ["bytes_up", "bytes_down"]
     assert whole.history[sent].iloc[-1].equals(two.history[sent].iloc[-1])
-    assert method.clustering(fed, "mlp", settings | {"participation": 0.5}) is None
+    for other in ({"participation": 0.5}, {"class_weights": [1, 9]}):
+        assert method.clustering(fed, "mlp", settings | other) is None
+    usual = {"proximal": 0.0, "dtype": "float32", "loss": "cross_entropy"}
+    usual |= {"class_weights": None}
+    assert method.clustering(fed, "mlp", settings | usual) is not None
 
 
 def test_a_clustering_and_a_training_on_its_graph_are_flt():

@@ -26,6 +26,9 @@ from .modelspace import with_rows
 from .ownmodels import OwnModels, penultimate
 from .state import alone
 
+# options of local training that clients' own models cannot have, with their defaults
+USUAL = [("proximal", 0), ("dtype", "float32"), ("loss", "cross_entropy")]
+USUAL += [("class_weights", None)]
 # cells of all cost matrices below which starting processes takes longer than the work
 SMALL = 20_000_000
 
@@ -234,12 +237,14 @@ class EMDCFL(Method):
 
         These are the clusterer, and every client's own network after one local round.
         The rest is a training on that graph, to the bit. ``training`` has the options
-        of :func:`fltnb.rounds.run`. None if the graph grows during the run.
+        of :func:`fltnb.rounds.run`. None if the graph grows during the run, or the
+        local training has options that :class:`fltnb.methods.OwnModels` does not have.
         """
         # the number of `participants` of a round
         n_drawn = int(training["participation"] * fed.n_clients + 1e-9)
         partial = n_drawn < fed.n_clients
-        if partial or training.get("proximal", 0) or len(phases(fed)) > 1:
+        others = any(training.get(name, usual) != usual for name, usual in USUAL)
+        if partial or others or len(phases(fed)) > 1:
             return None
         local = {}  # options of local training
         for option in fields(OwnModels):
