@@ -304,6 +304,29 @@ def test_views_differ_in_what_is_tested_and_a_task_has_the_server_of_most_users(
     )
 
 
+def test_a_task_that_comes_later_has_the_server_of_its_users():
+    """Its number is no server's: a newcomer's server has the next free one."""
+    late = fl.federations.with_events(
+        tasks(fl.load("digits"), [[0, 1], [2, 3], [4, 5], [6, 7]], [2] * 4, 20),
+        [
+            {"round": 2, "join": 1, "cluster": 3},
+            {"round": 3, "join": 2, "cluster": 2},
+            {"round": 4, "join": 1, "cluster": 3},
+        ],
+    )
+    states = []
+    done = run(
+        MTHFL("random", view="task"),
+        late,
+        rounds=4,
+        watch=lambda round, state, *_: states.append(state),
+    )
+    tasks_of = np.array([0, 0, 1, 1, 3, 2, 2, 3])
+    for task in (2, 3):
+        served = np.unique(done.rows[tasks_of == task])
+        assert len(served) == 1 and served[0] in states[-1].row[tasks_of == task]
+
+
 def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(fed):
     given = MTHFL(
         fl.EigenRelevance(n_clusters=2),

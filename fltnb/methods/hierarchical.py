@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, kw_only=True)
 class MTHFLState(GraphState):
-    """State of MT-HFL: columns (P,) that all tasks share; users' ``tasks`` (M,)."""
+    """State of MT-HFL: columns (P,) that all tasks share; users' ``tasks`` (M,).
+
+    ``drawn``: the tasks whose servers have users that were drawn at random.
+    """
 
     shared: np.ndarray | None = None
     tasks: np.ndarray | None = None
+    drawn: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -64,7 +68,8 @@ class MTHFL(OneShot):
     view : {"own", "task"}
         Which server's model is tested on a user's data: that of its own server, or that
         of its task, as in the paper's figures. The server of task t is server t for
-        random groups, otherwise the server of most users of the task.
+        random groups, otherwise (or if the task came later) the server of most users of
+        the task.
     encoder, rule, joining, name
         See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the
         clusterer.
@@ -136,8 +141,9 @@ class MTHFL(OneShot):
     def start(self, fed: Federation, model: "Model", context: Context) -> MTHFLState:
         """Group the users, and find the layers that they share."""
         state = super().start(fed, model, context)
+        drawn = np.unique(fed.clusters) if self.clusterer == "random" else None
         shared = shared_columns(model, self.shared)
-        return self._with_tasks(replace(state, shared=shared), fed)
+        return self._with_tasks(replace(state, shared=shared, drawn=drawn), fed)
 
     def changed(
         self,
@@ -180,7 +186,7 @@ class MTHFL(OneShot):
         for task in np.unique(state.tasks):
             users = state.tasks == task
             server = np.bincount(row[users]).argmax()
-            if self.clusterer == "random":
+            if state.drawn is not None and task in state.drawn:
                 server = row[state.labels == task][0]
             served[users] = server
         return state.models, served
