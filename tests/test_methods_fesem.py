@@ -119,7 +119,7 @@ def quadratic(targets, sizes, monkeypatch, **options):
     client's number."""
     targets = torch.tensor(targets, dtype=torch.float64)
 
-    def loss(out, y, reduction):
+    def loss(out, y, weight=None, reduction=None):
         each = ((out - targets[y]) ** 2).sum(1) / 2
         return each if reduction == "none" else each.sum()
 
@@ -233,6 +233,17 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
         assert np.allclose(
             engine.gradient(start[0], 1), (start - moved)[0], rtol=0, atol=1e-12
         )
+
+
+def test_feddane_corrects_gradients_of_the_weighted_loss():
+    """Where all start, every corrected gradient is the mean one."""
+    fed = digits(SIZES)
+    options = {"lr": 0.1, "batch_size": 1000, "class_weights": range(1, 11)}
+    with engine_of(fed, **options) as engine:
+        method = m.FedDANE(mu=0)
+        state = method.start(fed, engine.model, m.Context(0))
+        _, trained = method.train(state, np.arange(4), 1, engine)
+    assert np.allclose(trained.theta, trained.theta[0], rtol=0, atol=1e-12)
 
 
 def test_fedcluster_cuts_known_cosines_after_the_period_from_the_model_before():
@@ -497,6 +508,22 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     own = run(m.FeSEMAsRun(2, report="own"), fed, rounds=3, local_epochs=4)
     assert np.array_equal(own.theta, found.theta)
     assert np.array_equal(own.clients["test"], 100 * np.choose(own.labels, right) / 30)
+
+
+def test_fesems_best_centre_of_numbers_has_the_least_squared_error():
+    every = training.Evaluation(
+        correct=np.zeros(4, dtype=int),
+        total=np.full(4, 5),
+        loss=np.array([0.2, 1.8, 0.8, 0.8]),
+        squared=np.array([1.0, 9.0, 4.0, 4.0]),  # of centre 0 on both, then of 1
+    )
+    engine = SimpleNamespace(
+        fed=SimpleNamespace(n_clients=2), evaluate=lambda *_: every
+    )
+    state = SimpleNamespace(models=np.zeros((2, 3)))
+    found = m.FeSEM(2, report="best").evaluate(state, engine, "test")
+    assert found.squared.tolist() == [4, 4] and found.loss.tolist() == [0.8, 0.8]
+    assert found.correct.tolist() == [0, 0] and found.total.tolist() == [5, 5]
 
 
 def test_fesem_from_equal_centres_loses_only_who_goes_the_other_way():

@@ -76,7 +76,8 @@ class FeSEM(HardMethod):
         moves farther from the client's model than the initial model is.
     report : {"own", "best"}
         "own": each client is tested with its own centre. "best": all clients are tested
-        with one centre, that with the most correct predictions on *all* clients.
+        with one centre, that with the most correct predictions on *all* clients, or the
+        smallest squared error if numbers are predicted.
     alpha : {"equal", "samples"}
         alpha_i of Equation 7. "equal": ``1 / m``. "samples": a client's share of all
         samples; then the penalty is stronger on small clients, and clients train one
@@ -250,14 +251,15 @@ class FeSEM(HardMethod):
         rows = np.repeat(np.arange(n_models), M)
         clients = np.tile(np.arange(M), n_models)
         every = engine.evaluate(state.models, rows, clients, split)
-        best = every.correct.reshape(n_models, M).sum(axis=1).argmax()
+        good = every.correct if every.squared is None else -every.squared
+        best = good.reshape(n_models, M).sum(axis=1).argmax()
         own = slice(best * M, (best + 1) * M)
-        return replace(
-            every,
-            correct=every.correct[own],
-            total=every.total[own],
-            loss=every.loss[own],
-        )
+        parts = {
+            name: values[own]
+            for name, values in vars(every).items()
+            if values is not None
+        }
+        return replace(every, **parts)
 
 
 @dataclass(eq=False, repr=False)

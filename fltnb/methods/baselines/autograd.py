@@ -42,12 +42,16 @@ class CorrectedEngine(SerialEngine):
         """Gradient (P,) of a client's mean training loss at ``theta``, no dropout."""
         samples = self.fed.train[client]
         trainer = self.trainer
+        weights = self.spec.class_weights
+        if weights is not None:
+            weights = torch.tensor(weights, dtype=trainer.dtype, device=self.device)
         trainer.load(theta)
         trainer.module.eval().zero_grad()
         with self._kernels():
             for begin in range(0, len(samples), SLICE):
                 x, y = trainer.batch(samples[begin : begin + SLICE])
-                loss = functional.cross_entropy(trainer.forward(x), y, reduction="sum")
+                outputs = trainer.forward(x)
+                loss = functional.cross_entropy(outputs, y, weights, reduction="sum")
                 (loss / len(samples)).backward()
 
         gradients = [param.grad.flatten() for param in trainer.parameters]
