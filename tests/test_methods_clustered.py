@@ -24,7 +24,7 @@ from fltnb.methods import (
 )
 from fltnb.methods.baselines.cflgp import renamed
 from fltnb.methods.baselines.flexcfl import decomposed_cosines, pull
-from fltnb.methods.modelspace import leading_features
+from fltnb.methods.modelspace import cosines, inner_products, leading_features
 from fltnb.metrics import adjusted_rand_index
 
 FOUR = np.arange(4)
@@ -403,6 +403,21 @@ def test_turned_digits_are_found(method):
         **QUICK | {"batch_size": 10, "local_epochs": 8, "rounds": 2},
     )
     assert adjusted_rand_index(fed.clusters, run.labels) == 1
+
+
+@pytest.mark.parametrize("method", [methods.PFedGraph(), methods.FedSEM(2)])
+def test_models_too_long_for_float32_are_compared_all_the_same(method):
+    """A run that diverges ends by saying so, not where squares are not finite."""
+    options = QUICK | {"rounds": 4, "lr": 1e30, "dtype": "float32"}
+    with pytest.raises(fl.rounds.DivergedError, match="choose a smaller lr"):
+        fl.run(method, turned(), **options)
+
+
+def test_products_and_cosines_of_long_models():
+    long = np.array([[3e25, 0.0], [3e25, 3e25], [0.0, 0.0]], dtype=np.float32)
+    assert np.allclose(cosines(long, np.arange(3))[0], [1, np.sqrt(0.5), 0])
+    short = long[:2] / np.float32(3e25)
+    assert np.array_equal(inner_products(short, short), short @ short.T)
 
 
 def test_bad_settings_and_clients_are_refused_before_training():

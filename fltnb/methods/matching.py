@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from .modelspace import inner_products
+
 Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -111,7 +113,8 @@ def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
         incoming = _incoming(_inputs_reordered(weight, inputs), bias)
         # squared distances, minus a number per row: the assignment is the same
         squares = (incoming.astype(np.float64) ** 2).sum(axis=1)
-        inputs = assignment(squares - 2.0 * (_incoming(*wanted) @ incoming.T))
+        products = inner_products(_incoming(*wanted), incoming)
+        inputs = assignment(squares - 2.0 * products.astype(np.float64))
         orders.append(inputs)
     return orders
 

@@ -96,6 +96,19 @@ def present_means(
     return present, share @ points
 
 
+def inner_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the inner products (n, m) of rows (n, d) and (m, d), however long.
+
+    Training that is about to diverge has models of 1e20 and more. Products that float32
+    cannot hold are computed in float64.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = one @ other.T
+    if not np.isfinite(found).all():
+        found = one.astype(np.float64) @ other.T
+    return found
+
+
 def gram(
     points: np.ndarray,
     origin: np.ndarray | None = None,
@@ -116,7 +129,7 @@ def gram(
         part = points[own, block]
         if origin is not None:
             part = part - origin[block]
-        out = out + (part @ part.T).astype(np.float64)
+        out = out + inner_products(part, part).astype(np.float64)
     return out
 
 
