@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toys import QUICK, two_clusters
+from sklearn.base import BaseEstimator
+from toys import QUICK, refused, two_clusters
 
 import fltnb as fl
 from fltnb import methods as m
@@ -138,3 +139,35 @@ def test_pfedgraph_gives_newcomers_the_mean_of_all_models(fed):
 def test_newcomers_before_there_are_clusters_wait_in_the_first(fed):
     for method in (m.FLHC(1.0, after=9), m.OCFL(), m.CFL(0), m.IFCA(2, warmup=9)):
         assert not come(method, fed, n_rounds=1)[1].row.any()
+
+
+class ByTurns(BaseEstimator):
+    """A clusterer of one's own: labels in a list, and one client is noise."""
+
+    def fit(self, X, y=None):
+        self.labels_ = [0, 1] * (len(X) // 2 - 1) + [-1, -1]
+        return self
+
+
+class Placing(ByTurns):
+    def place(self, X, y=None):
+        return [1] * len(X)
+
+
+def test_a_clusterer_of_ones_own_places_newcomers_if_it_can(fed):
+    refused("needs a method place", m.FLT, ByTurns(), joining="placed")
+    options = QUICK | {"rounds": ROUNDS + 1}
+    done = fl.run(m.FLT(Placing(), joining="placed"), fed, **options)
+    assert done.labels.tolist() == [0, 1, 0, 1, 2, 3] + [1] * 4
+
+
+def test_weights_of_links_need_distances_and_noise_points_stay_apart(fed):
+    first = phases(fed)[0].fed
+    soft = m.SoftFLT(ByTurns(), scale=1.0)
+    refused("ByTurns sets no distance_", fl.run, soft, first, **QUICK)
+
+    class Far(ByTurns):
+        distance_ = np.ones((6, 6))
+
+    graph = m.SoftFLT(Far(), scale=1.0).client_graph(first, Context(0))
+    assert graph.labels.tolist() == [0, 1, 0, 1, 2, 3]

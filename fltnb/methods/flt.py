@@ -70,6 +70,12 @@ class OneShot(GraphMethod):
                 f"clusterer must be {what} such as fl.{self.default.__name__}(), "
                 f"not {self.clusterer!r}."
             )
+        elif self.joining == "placed" and not hasattr(self.clusterer, "place"):
+            raise FltnbError(
+                f'joining="placed" needs a method place(self, X, y=None), which '
+                f"{type(self.clusterer).__name__} does not have: write one, or leave "
+                "joining out."
+            )
         if self.encoder is None:
             self.encoder = EncoderSpec(kind="pixels")
         elif not isinstance(self.encoder, EncoderSpec):
@@ -168,9 +174,8 @@ class OneShot(GraphMethod):
         before = len(state.row)
         samples, classes = self.samples(fed, context)
         old, new = slice(before), slice(before, None)
-        known = self.clusterer
-        if not hasattr(known, "labels_"):
-            known = clone(known).fit(samples[old], classes and classes[old])
+        known = clone(self.clusterer)
+        fit_clients(known, samples[old], classes and classes[old])
         found = known.place(samples[new], classes and classes[new])
         joined = {}
         for client, cluster in enumerate(found, before):
@@ -444,9 +449,14 @@ class SoftFLT(FLT):
             )
 
     def graph_of(self, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights from the clients' distances."""
-        weights = soft_graph(fitted.distance_, self.scale, self.weight)
-        return weights, np.asarray(fitted.labels_, dtype=np.int64)
+        """Return weights from the clients' distances, and labels."""
+        _, labels = super().graph_of(fitted)
+        if not hasattr(fitted, "distance_"):
+            raise FltnbError(
+                f"{type(fitted).__name__} sets no distance_, the distances (M, M) of "
+                "clients that SoftFLT weighs them by: let its fit set it, or take FLT."
+            )
+        return soft_graph(fitted.distance_, self.scale, self.weight), labels
 
 
 @dataclass(eq=False, repr=False)
