@@ -256,9 +256,22 @@ def test_how_much_the_seed_decides_is_measured():
     x = clients()
     assert fl.FCR(k=3, n_neighbors=5).stability(x, n_seeds=2) == 1
     refused("draws nothing at random", fl.MeanImage().stability, x)
+    refused("One seed has nothing", fl.FCR(k=3).stability, x, n_seeds=1)
     rng = np.random.default_rng(0)
     y = [rng.integers(2, size=len(one)) for one in x]
     measured = fl.MergeGain(n_features=8).stability(x, y, n_seeds=3)
     assert -0.5 < measured < 1  # there is nothing to find
     repeated = fl.MergeGain(n_features=8).stability(x, y, n_seeds=3)
     assert measured == repeated
+
+
+def test_blocks_are_seen_with_the_positions_of_numpy_2_0(monkeypatch):
+    unique = np.unique
+
+    def with_a_second_dimension(rows, **options):
+        values, positions = unique(rows, **options)
+        return values, positions[:, None]
+
+    monkeypatch.setattr(np, "unique", with_a_second_dimension)
+    blocks = np.kron(np.eye(2, dtype=np.uint8), np.ones((3, 3), dtype=np.uint8))
+    assert cuts.are_blocks(blocks)

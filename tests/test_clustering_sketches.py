@@ -478,3 +478,48 @@ def test_fit_predict_knows_the_classes_and_a_clone_keeps_its_noise():
     loud = noisy(fl.MeanImage(n_clusters=2), 50.0)
     assert np.array_equal(clone(loud).fit(x).distance_, loud.fit(x).distance_)
     assert not np.allclose(loud.distance_, fl.MeanImage(n_clusters=2).fit(x).distance_)
+
+
+def test_a_noisy_clusterer_has_the_options_that_it_is_given_later():
+    loud = noisy(fl.FCR(k=2, n_neighbors=3), 0.1).set_params(k=4)
+    assert loud.sketches(CLIENTS)[0]["centroids"].shape == (4, 6)
+    assert np.array_equal(
+        loud.sketches(CLIENTS)[0]["centroids"],
+        noisy(fl.FCR(k=4, n_neighbors=3), 0.1).sketches(CLIENTS)[0]["centroids"],
+    )
+    assert clone(loud).k == 4
+
+
+def test_fedcollab_numbers_its_clients_from_0():
+    collab, y = (
+        fl.FedCollab(rounds=2, hidden=3),
+        [np.arange(len(x)) % 2 for x in CLIENTS],
+    )
+    plain, late = collab.sketches(CLIENTS, y), collab.sketches(CLIENTS, y, first=3)
+    for one, other in zip(plain, late, strict=True):
+        assert np.array_equal(one["divergence"], other["divergence"])
+
+
+def test_validation_samples_of_emd_are_checked_one_client_at_a_time():
+    emd = fl.EMDClustering(0.5)
+    refused("Client 7 needs validation samples of all", emd.sketch, CLIENTS[0], HELD, 7)
+    narrow = [z[:, :4] for z in HELD]
+    refused("of dimension 4, not 6", emd.sketch, CLIENTS[0], narrow, 1)
+    empty = [z[:0] for z in HELD]
+    refused("Client 0 has no validation", emd.sketch, CLIENTS[0], empty, 1)
+    fitted = emd.fit(CLIENTS, [HELD] * 6)
+    new, row = CLIENTS[0], [*HELD, HELD[0]]
+    assert fitted.place([new], [row]).tolist() == [0]
+    refused("all 2 newcomers, not 1", fitted.place, [new, new], [row])
+    wrong = [row, [*HELD, HELD[0] * np.nan]]
+    says = "under the encoder of newcomer 1 of client 6 hold NaN"
+    refused(says, fitted.place, [new, new], wrong)
+
+
+@pytest.mark.parametrize(
+    "clusterer", [fl.FCR(k=2, n_neighbors=3), fl.TransportSignatures(k=2)]
+)
+def test_a_stored_result_without_centroids_places_nobody(clusterer):
+    fitted = clone(clusterer).fit(CLIENTS)
+    del fitted.centroids_
+    refused("stored result.*fit it again", fitted.place, CLIENTS[:1])

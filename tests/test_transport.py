@@ -198,6 +198,7 @@ def test_newcomers_are_placed_or_refused(fitted):
     assert fitted.place([new[0] + 10]).tolist() == [transport.NONE_FITS]
     scores = fitted.scores(new)
     assert scores.shape == (4, 3) and scores.argmin(1).tolist() == [0, 1, 2, 2]
+    assert fitted.scores([]).shape == (0, 3)
     found = TransportSignatures(k=4).fit(
         clouds([0] * 6 + [1] * 6, [150] * 12, shift=2.0, seed=3)
     )

@@ -333,7 +333,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         X, y
             As for :meth:`fit`.
         n_seeds : int
-            Number of seeds; ``random_state`` is the first.
+            Number of seeds, at least 2; ``random_state`` is the first.
 
         Returns
         -------
@@ -343,8 +343,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         Raises
         ------
         FltnbError
-            The class has no randomness; or an error of :meth:`fit`.
+            The class has no randomness, or there is one seed only; or an error of
+            :meth:`fit`.
         """
+        if n_seeds < 2:
+            raise FltnbError(
+                f"One seed has nothing to be compared with: give n_seeds of 2 or more, "
+                f"not {n_seeds}."
+            )
         if not hasattr(self, "random_state"):
             raise FltnbError(
                 f"{type(self).__name__} draws nothing at random, so its clusters do "

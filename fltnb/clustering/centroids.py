@@ -101,6 +101,7 @@ class CentroidClusterer(ClientClusterer):
 
     def _of_clients(self) -> list[np.ndarray]:
         """Return the clients' centroids, as sent."""
+        self._check_fitted("centroids_")
         return [one[np.isfinite(one[:, 0])] for one in self.centroids_]
 
     def _members(self) -> np.ndarray:

@@ -199,6 +199,7 @@ def are_blocks(adjacency: np.ndarray) -> bool:
     """Return whether a graph (M, M) consists of separate complete blocks."""
     rows = np.packbits(adjacency, axis=1)  # an eighth of the memory to sort
     _, block = np.unique(rows, axis=0, return_inverse=True)
+    block = block.reshape(-1)  # NumPy 2.0 returned a second dimension
     same_block = block[:, None] == block
     return np.array_equal(same_block, adjacency.astype(bool))
 

@@ -239,6 +239,13 @@ class EMDClustering(ClientClusterer):
             Its number.
         """
         x = self._checked(x, client)
+        what = f"validation embeddings under the encoder of client {client}"
+        validation = check_clients(validation, what, x.shape[1])
+        if client >= len(validation):
+            raise FltnbError(
+                f"Client {client} needs validation samples of all clients, its own "
+                f"included, under its encoder, not of {len(validation)}."
+            )
         validated = [len(z) for z in validation]
         trained = [len(x)] * len(validated)  # those of the others are not used
         task = (client, x, dict(enumerate(validation)))
@@ -323,14 +330,20 @@ class EMDClustering(ClientClusterer):
             self._check_fitted("_held_out")
             width = self._held_out[0].shape[1]
         X = check_clients(X, self.content, width, first=count)
+        if y is not None and not callable(y) and len(y) != len(X):
+            raise FltnbError(
+                "Give validation embeddings under the encoders of all "
+                f"{len(X)} newcomers, not {len(y)}."
+            )
         places = []
         for number, x in enumerate(X):
             if y is None:
                 x, own = _halves(x, count + number, int(self.random_state))
                 row = [*self._held_out, own]
             else:
-                row = list(y(number) if callable(y) else y[number])
-            places.append(self._placed(x, row))
+                row = y(number) if callable(y) else y[number]
+            what = f"validation embeddings under the encoder of newcomer {number}"
+            places.append(self._placed(x, check_clients(row, what, x.shape[1])))
         return np.array(places, dtype=np.int64)
 
     def _placed(self, x: np.ndarray, row: list[np.ndarray]) -> int:

@@ -128,7 +128,7 @@ class FedCollab(ClientClusterer):
         y : sequence of M arrays, shapes (n_i,), optional
             Classes; without them all samples have the same class.
         first : int
-            Number of the first client.
+            Not used.
 
         Returns
         -------
@@ -140,9 +140,9 @@ class FedCollab(ClientClusterer):
         classes = self._classes(X, y)
         largest = max(one.max() for one in classes)
         n_classes = 1 + int(largest)
-        parts = self._dealt(X, classes, n_classes, first)
+        parts = self._dealt(X, classes, n_classes)
 
-        rows = self._each("towards", [(parts, n_classes)] * len(X), first)
+        rows = self._each("towards", [(parts, n_classes)] * len(X))
         found = np.stack(rows)  # (M, M, 2)
         found += found.transpose(1, 0, 2)  # each pair was computed once
         divergence = found[:, :, 0]
@@ -162,11 +162,7 @@ class FedCollab(ClientClusterer):
         return sketches
 
     def _dealt(
-        self,
-        X: Sequence[np.ndarray],
-        classes: list[np.ndarray],
-        n_classes: int,
-        first: int,
+        self, X: Sequence[np.ndarray], classes: list[np.ndarray], n_classes: int
     ) -> list[Part]:
         """Divide each client's samples at random for training and for validation.
 
@@ -178,13 +174,11 @@ class FedCollab(ClientClusterer):
         classes : list of M int arrays (n_i,)
         n_classes : int
             Of all clients.
-        first : int
-            Number of the first client, a key of its draws.
         """
         n_train = min(len(x) for x in X) // 2
         parts = []
-        for client, x in enumerate(X, first):
-            rows = pair_inputs(x, classes[client - first], n_classes)
+        for client, x in enumerate(X):
+            rows = pair_inputs(x, classes[client], n_classes)
             rng = stream(self.random_state, "method", DEAL, client)
             rows = rows[rng.permutation(len(x))]
             parts.append((rows[:n_train], rows[n_train:]))

@@ -60,10 +60,10 @@ def noisy(clusterer, level: float, seed: int = 0):
         raise FltnbError(
             f"Noise on what {made.__name__} sends is not defined: leave it out."
         )
-    copy = clone(clusterer)
+    copy = made(**clusterer.get_params(deep=False))
     copy.sketches = partial(NOISY_SKETCHES[made], copy, level, int(seed))
-    # methods fit a clone
-    copy.__sklearn_clone__ = partial(noisy, clusterer, level, seed)
+    # methods fit a clone, with the options that the copy has by then
+    copy.__sklearn_clone__ = partial(noisy, copy, level, seed)
     return copy
 
 

@@ -319,14 +319,16 @@ class TransportSignatures(ClientClusterer):
 
         Their numbers, keys of their draws, follow those of the clients.
         """
-        self._check_fitted()
+        self._check_fitted("centroids_")
         count, _, width = self.centroids_.shape
         X = check_clients(X, width=width, first=count)
         return self.sketches(X, first=count)
 
     def _scores_of(self, sent: Sequence[Sketch]) -> np.ndarray:
         """Return the mean Z (n, C) of newcomers to the clients of each cluster."""
-        self._check_fitted()
+        self._check_fitted("centroids_")
+        if not sent:
+            return np.zeros((0, self.n_clusters_))
         new_points, new_shares = stacked(sent, int(self.k))
         points, shares = _halves(self.centroids_, self.weights_)
         rows = []
