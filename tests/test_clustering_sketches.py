@@ -523,3 +523,16 @@ def test_a_stored_result_without_centroids_places_nobody(clusterer):
     fitted = clone(clusterer).fit(CLIENTS)
     del fitted.centroids_
     refused("stored result.*fit it again", fitted.place, CLIENTS[:1])
+
+
+def test_classes_that_are_no_numbers_are_refused_where_they_must_be():
+    y = [np.arange(len(x)) % 2 for x in CLIENTS]
+    unknown = [np.where(one > 0, np.nan, one) for one in y]
+    letters = [np.array(["a", "b"])[one] for one in y]
+    collab = fl.FedCollab(rounds=2, hidden=3)
+    for clusterer in (fl.PACFL(), collab):
+        refused("classes of client 0 are NaN", clusterer.fit, CLIENTS, unknown)
+    for wrong in (letters, [one - 1 for one in y], [one / 2 for one in y]):
+        refused("Client 0 needs whole numbers from 0", collab.fit, CLIENTS, wrong)
+    named = clone(fl.PACFL(n_clusters=2)).fit(CLIENTS, letters)
+    assert np.array_equal(named.labels_, fl.PACFL(n_clusters=2).fit(CLIENTS, y).labels_)

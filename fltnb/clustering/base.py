@@ -189,6 +189,11 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
                 f"{type(self).__name__} needs one class for every sample of every "
                 "client: y must be as long as X."
             )
+        for client, one in enumerate(classes):
+            if (one != one).any():  # NaN is the one value that differs from itself
+                raise FltnbError(
+                    f"Some classes of client {client} are NaN: leave these samples out."
+                )
         return classes
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> Self:

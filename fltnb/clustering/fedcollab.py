@@ -138,8 +138,13 @@ class FedCollab(ClientClusterer):
         """
         self._check_values()
         classes = self._classes(X, y)
-        largest = max(one.max() for one in classes)
-        n_classes = 1 + int(largest)
+        for client, one in enumerate(classes):
+            if one.dtype.kind not in "biuf" or (one < 0).any() or (one % 1).any():
+                raise FltnbError(
+                    f"Client {client} needs whole numbers from 0 as classes: number "
+                    "those of all clients together."
+                )
+        n_classes = 1 + int(max(one.max() for one in classes))
         parts = self._dealt(X, classes, n_classes)
 
         rows = self._each("towards", [(parts, n_classes)] * len(X))

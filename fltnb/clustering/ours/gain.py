@@ -224,7 +224,7 @@ def _clients(
 
 
 def _standardised(x: list[np.ndarray]) -> list[np.ndarray]:
-    """Return samples (n_i, e) minus their mean, divided by their mean distance from it.
+    """Return samples (n_i, e) minus their mean, by their root mean square distance.
 
     Both are over all clients, which only add up sums for them.
     """
