@@ -275,3 +275,14 @@ def test_blocks_are_seen_with_the_positions_of_numpy_2_0(monkeypatch):
     monkeypatch.setattr(np, "unique", with_a_second_dimension)
     blocks = np.kron(np.eye(2, dtype=np.uint8), np.ones((3, 3), dtype=np.uint8))
     assert cuts.are_blocks(blocks)
+
+
+def test_clients_whose_images_are_all_equal_have_one_point_after_pca():
+    """Its coordinates are 0, or what rounding leaves of it."""
+    same = [np.full((1, 4), 0.1 * i) for i in range(1, 5)]
+    assert fl.PCAKMeans(k=1, n_components=3).fit(same).labels_.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("wrong", ["FCR", None, ["FCR"]])
+def test_a_clusterer_is_made_of_a_dict(wrong):
+    refused("must be a dict with a name", fl.clustering.build, wrong)

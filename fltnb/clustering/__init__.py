@@ -7,7 +7,7 @@ adds them to :data:`CLUSTERERS` when it is imported.
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import choose
+from ..errors import FltnbError, choose
 from ..settings import brief, checked, plain
 from .base import ClientClusterer, sketch_bytes
 from .centroids import PCAKMeans
@@ -62,6 +62,10 @@ def build(settings: Mapping[str, Any]) -> ClientClusterer:
     >>> fl.clustering.build({"name": "FCR", "k": 2})
     FCR(k=2)
     """
+    if not isinstance(settings, Mapping):
+        raise FltnbError(
+            f"The settings of a clusterer must be a dict with a name, not {settings!r}."
+        )
     options = dict(settings)
     name = choose(options.pop("name", None), CLUSTERERS, "clusterer")
     made = CLUSTERERS[name]

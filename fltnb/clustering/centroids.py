@@ -92,7 +92,10 @@ class CentroidClusterer(ClientClusterer):
         K-means runs inside one client (FLT, Algorithm 2, lines 8-10), with the same
         seed for all clients. ``_weights`` (k_i,) stay with the client.
         """
-        x = self._checked(x, client)
+        return self._clustered(self._checked(x, client), client)
+
+    def _clustered(self, x: np.ndarray, client: int) -> Sketch:
+        """Return the sketch of a client's points (n_i, e), which have been checked."""
         k = self._k_of(client)
         seed = integer(int(self.random_state), "kmeans")
         fitted = KMeans(k, n_init=self.n_init, random_state=seed).fit(x)
@@ -249,7 +252,7 @@ class PCAKMeans(CentroidClusterer):
             random_state=int(self.random_state),
         )
         axes.fit(repeated)
-        return super().sketch(axes.transform(x), client)
+        return self._clustered(axes.transform(x), client)
 
     def _relate(self, sketches, answers) -> None:
         centroids = self._keep_centroids(sketches)

@@ -188,9 +188,10 @@ def build(settings: dict[str, Any]) -> Method:
     ----------
     settings : dict
         ``name``: the method's id, such as "fedavg"; or ``kind``: the name of its class,
-        beside which ``name`` may be any id. ``variant``: "as_run" for the class that
-        follows the authors' code. All others are options of the method; a clusterer or
-        an encoder is a dict of its own settings.
+        beside which ``name`` may be any id, if it is an option of the class.
+        ``variant``: "as_run" for the class that follows the authors' code. All others
+        are options of the method; a clusterer or an encoder is a dict of its own
+        settings.
 
     Raises
     ------
