@@ -474,9 +474,15 @@ def test_ifca_compares_models_on_the_split_it_was_told():
         r'by fl.federations.held_out.images, {"kind": "label_clusters", ...}. with its '
         "options in the dict"
     )
-    refused(rf"IFCA {none}\.$", fl.run, IFCA(2, split="val"), digits(), **QUICK)
     refused(
-        rf"PACFL {none}, or take as_written",
+        rf'IFCA {none}, or give split="train"',
+        fl.run,
+        IFCA(2, split="val"),
+        digits(),
+        **QUICK,
+    )
+    refused(
+        rf"PACFLAsRun {none}, or take fl.methods.PACFL\.$",
         fl.run,
         methods.PACFLAsRun(),
         digits(),

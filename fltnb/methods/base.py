@@ -179,9 +179,13 @@ class Method(_OldOptions):
         An example is one without the validation samples that the method needs.
         """
         if getattr(self, "split", "") == "val":
-            own = self.variant == "as_run" and "split" in vars(type(self))
-            other = ", or take as_written" if own else ""
-            check_validation(fed, type(self).__name__.removesuffix("AsRun"), other)
+            name = type(self).__name__
+            other = ""
+            if "split" in self.options():
+                other = ', or give split="train"'
+            elif "split" in vars(type(self)) and name.endswith("AsRun"):
+                other = f", or take fl.methods.{name.removesuffix('AsRun')}"
+            check_validation(fed, name, other)
 
     def check_model(self, model: "Model", spec: "TrainSpec") -> None:
         """Refuse a network or a loss that lacks what the method needs."""
