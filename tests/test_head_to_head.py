@@ -187,6 +187,7 @@ def test_noise_and_own_models_refuse():
     refused("not defined", noisy, fl.PCAKMeans(), 0.1)
     for bad in (-0.1, np.nan, "x", True):
         refused("level of noise", noisy, fl.PACFL(), bad)
+    refused("seed of noise", noisy, fl.PACFL(), 0.1, -1)
     refused(
         "client 0 has none",
         OwnModels().embed,

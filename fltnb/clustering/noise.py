@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import NonNegative, check
+from ..settings import Natural, NonNegative, check
 from .base import of_all
 from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
@@ -49,9 +49,10 @@ def noisy(clusterer, level: float, seed: int = 0):
     Raises
     ------
     FltnbError
-        It is another clusterer, or the level is below 0.
+        It is another clusterer, or level or seed is below 0.
     """
     level = float(check("The level of noise", level, NonNegative))
+    seed = check("The seed of noise", seed, Natural)
     if isinstance(clusterer, EigenRelevance):
         return clone(clusterer).set_params(noise=level)
 
@@ -61,7 +62,7 @@ def noisy(clusterer, level: float, seed: int = 0):
             f"Noise on what {made.__name__} sends is not defined: leave it out."
         )
     copy = made(**clusterer.get_params(deep=False))
-    copy.sketches = partial(NOISY_SKETCHES[made], copy, level, int(seed))
+    copy.sketches = partial(NOISY_SKETCHES[made], copy, level, seed)
     # methods fit a clone, with the options that the copy has by then
     copy.__sklearn_clone__ = partial(noisy, copy, level, seed)
     return copy
