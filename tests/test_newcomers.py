@@ -141,6 +141,15 @@ def test_newcomers_before_there_are_clusters_wait_in_the_first(fed):
         assert not come(method, fed, n_rounds=1)[1].row.any()
 
 
+def test_merge_gain_places_newcomers_whose_classes_nobody_had():
+    base = two_clusters(6, n_clusters=3, shared_classes=0)
+    highest = base.label_counts().nonzero()[1].max()
+    new = base.clusters[base.label_counts()[:, highest].argmax()]
+    late = with_events(base, [{"round": 2, "join": 2, "cluster": int(new)}])
+    done = fl.run(m.FLT(fl.MergeGain(8), joining="placed"), late, **QUICK)
+    assert len(done.labels) == 6 and done.labels.min() == 0
+
+
 class ByTurns(BaseEstimator):
     """A clusterer of one's own: labels in a list, and one client is noise."""
 

@@ -232,7 +232,7 @@ class PCAKMeans(CentroidClusterer):
         if x.min() < 0 or x.max() > 1:
             raise FltnbError(
                 f"Client {client} has pixels outside [0, 1], the range for which the "
-                "threshold is meant: divide by 255."
+                "threshold is meant: divide by 255, or take FCR for other data."
             )
         n_components = min(self.n_components, x.shape[1])
 

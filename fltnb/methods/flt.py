@@ -175,6 +175,8 @@ class OneShot(GraphMethod):
         samples, classes = self.samples(fed, context)
         old, new = slice(before), slice(before, None)
         known = clone(self.clusterer)
+        if getattr(known, "n_classes", 0) is None:
+            known.n_classes = fed.n_classes  # newcomers may have one that nobody had
         fit_clients(known, samples[old], classes and classes[old])
         found = known.place(samples[new], classes and classes[new])
         joined = {}
