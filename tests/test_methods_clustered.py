@@ -1,6 +1,8 @@
 """PACFL, FedClust, FlexCFL, CFLGP: known answers on a few numbers, and on digits that
 are turned."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,6 +28,7 @@ from fltnb.methods.baselines.cflgp import renamed
 from fltnb.methods.baselines.flexcfl import decomposed_cosines, pull
 from fltnb.methods.modelspace import cosines, inner_products, leading_features
 from fltnb.metrics import adjusted_rand_index
+from fltnb.training import Trained
 
 FOUR = np.arange(4)
 
@@ -346,6 +349,20 @@ def test_cflgp_profiles_updates_from_one_model_after_the_other_until_labels_free
     assert np.array_equal(
         b.models[b.row], later
     )  # what the criterion gave is averaged nowhere
+
+
+def test_cflgp_stops_where_the_training_of_the_criterion_diverged():
+    """The loss of its last step was finite, the model after it is not."""
+    start = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    method = CFLGP(2, period=1)
+    (state,) = steps(method, [(FOUR, start)])
+    answers = iter([np.ones((4, 2)), np.array([[1.0, 1.0], [np.inf, 1.0]])])
+    engine = SimpleNamespace(
+        train=lambda *_: Trained(came := next(answers), np.zeros(len(came)))
+    )
+    _, trained = method.train(state, FOUR, 2, engine)
+    others = np.flatnonzero(state.row == 0)  # they also train model 1
+    assert np.flatnonzero(np.isnan(trained.loss)).tolist() == [others[1]]
 
 
 def test_cflgp_profiles_are_means_over_a_clients_own_updates():

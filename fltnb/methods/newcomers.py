@@ -11,7 +11,7 @@ from .modelspace import with_rows
 from .state import AState, State
 
 if TYPE_CHECKING:
-    from ..training import Engine, Variation
+    from ..training import Engine, Trained, Variation
 
 
 def placed(state: AState, new: np.ndarray, clusters: np.ndarray | int) -> AState:
@@ -53,6 +53,11 @@ def first_training(
             "smaller lr."
         )
     return found.theta
+
+
+def finite(trained: "Trained") -> np.ndarray:
+    """Return whether each of n trainings gave finite numbers, bool (n,)."""
+    return np.isfinite(trained.loss) & np.isfinite(trained.theta).all(axis=1)
 
 
 def counted(state: AState, n_models: int) -> AState:

@@ -24,6 +24,7 @@ from ..metrics import adjusted_rand_index
 from ..settings import brief
 from .flt import client_images
 from .modelspace import coordinates, cosines
+from .newcomers import finite
 from .samples import SLICE, check_validation
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ def local_models(
     with make_engine(fed, net, spec, device=device, n_workers=n_workers) as engine:
         trained = engine.train(start[None], rows, clients, 1)
 
-    finite = np.isfinite(trained.theta).all(axis=1)
-    lost = ~np.isfinite(trained.loss) | ~finite
+    lost = ~finite(trained)
     if lost.any():
         raise FltnbError(
             f"The first training of client {int(lost.argmax())} diverged: "

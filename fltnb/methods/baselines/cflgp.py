@@ -20,7 +20,13 @@ from ..modelspace import (
     present_means,
     with_rows,
 )
-from ..newcomers import counted, first_training, nearest_direction, placed
+from ..newcomers import (
+    counted,
+    finite,
+    first_training,
+    nearest_direction,
+    placed,
+)
 from ..state import Unclustered, unclustered
 
 if TYPE_CHECKING:
@@ -133,7 +139,8 @@ class CFLGP(HardMethod):
         if other.any():
             again = engine.train(state.models, block[other], clients[other], round)
             theta = with_rows(theta, other, again.theta)
-            trained.loss[other] += 0 * again.loss  # NaN stops the run
+            # NaN stops the run
+            trained.loss[other] = np.where(finite(again), trained.loss[other], np.nan)
 
         state = self._profiled(state, clients, block, theta, round)
         return replace(state, twice=np.array(other.mean())), trained

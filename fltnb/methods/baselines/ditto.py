@@ -8,6 +8,7 @@ from ...aggregate import mix
 from ...settings import Count, NonNegative
 from ..base import Context, Method
 from ..modelspace import with_rows
+from ..newcomers import finite
 from ..state import State, one_cluster
 
 
@@ -91,7 +92,7 @@ class Ditto(Method):
         how = Variation(epochs=self.epochs, anchors=received, pull=self.lam)
         own = engine.train(state.own, clients, clients, round, how=how)
         # a run stops where any loss is not finite
-        trained = replace(trained, loss=np.where(_finite(own), trained.loss, np.nan))
+        trained = replace(trained, loss=np.where(finite(own), trained.loss, np.nan))
         state = replace(
             state,
             own=with_rows(state.own, clients, own.theta),
@@ -110,8 +111,3 @@ class Ditto(Method):
         """Return clients' own models; the global model if one never took part."""
         theta = np.where(state.met[:, None], state.own, state.models)
         return theta, np.arange(len(theta))
-
-
-def _finite(trained) -> np.ndarray:
-    """Return whether each training (n,) gave finite numbers."""
-    return np.isfinite(trained.loss) & np.isfinite(trained.theta).all(axis=1)

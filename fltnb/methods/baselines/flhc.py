@@ -12,7 +12,7 @@ from ...errors import FltnbError
 from ...settings import Count, Natural, NonNegative
 from ..base import Context, HardMethod
 from ..modelspace import blocks, cosines, group_means
-from ..newcomers import counted, first_training, placed
+from ..newcomers import counted, finite, first_training, placed
 from ..state import State, one_cluster
 
 Metric = Literal["L1", "L2", "cosine"]
@@ -125,12 +125,12 @@ class FLHC(HardMethod):
 
         everybody = np.arange(len(state.row))
         _, trained = super().train(state, everybody, round, engine)
-        finite = np.isfinite(trained.loss) & np.isfinite(trained.theta).all(axis=1)
-        if finite.all():
+        fine = finite(trained)
+        if fine.all():
             state = self._clustered(state, trained.theta, len(clients))
-        elif finite[clients].all():
+        elif fine[clients].all():
             raise FltnbError(
-                f"The training of client {int(finite.argmin())} in the clustering "
+                f"The training of client {int(fine.argmin())} in the clustering "
                 f"round, {round}, diverged: choose a smaller lr."
             )
         theta, loss = trained.theta[clients], trained.loss[clients]
