@@ -235,7 +235,7 @@ def test_given_clusters_train_as_the_oracle_does(digits):
         fed,
         **options,
     )
-    for wrong in ([0, np.nan], 3, [], [[0, 1]]):
+    for wrong in ([0, np.nan], [None, 1], 3, [], [[0, 1]]):
         refused("clusters must", fl.methods.Clusters, wrong)
 
 

@@ -30,7 +30,7 @@ class Clusters(GraphMethod):
     Raises
     ------
     FltnbError
-        ``clusters`` does not fit the federation's clients, or has NaN.
+        ``clusters`` does not fit the federation's clients, or has NaN or None.
 
     Examples
     --------
@@ -53,10 +53,11 @@ class Clusters(GraphMethod):
             )
         values = given.values() if isinstance(given, Mapping) else given
         # NaN is the one value that differs from itself
-        if any(isinstance(one, (list, dict)) or one != one for one in values):
+        wrong = [one is None or isinstance(one, (list, dict)) for one in values]
+        if any(wrong) or any(one != one for one in values):
             raise FltnbError(
-                "clusters must have one number or text for each client, and no NaN: "
-                "give a client without a cluster one of its own."
+                "clusters must have one number or text for each client, and no NaN or "
+                "None: give a client without a cluster one of its own."
             )
         self.clusters = given
 

@@ -124,10 +124,11 @@ class GraphMethod(Method):
                 f"client_graph of {name} must return an fl.methods.ClientGraph, such "
                 f"as ClientGraph(adjacency), not {told(graph)}: check its `return`."
             )
-        if np.shape(graph.sent) != (2,):
+        sent = np.asarray(graph.sent)
+        if sent.shape != (2,) or sent.dtype.kind not in "iu":
             raise FltnbError(
-                f"sent of the client graph of {name} must be two numbers of scalars, "
-                f"(up, down), not {graph.sent!r}."
+                f"sent of the client graph of {name} must be two whole numbers of "
+                f"scalars, (up, down), not {graph.sent!r}."
             )
         self._check_adjacency(np.asarray(graph.adjacency), fed.n_clients)
         if graph.labels is not None:
