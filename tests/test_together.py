@@ -1,5 +1,6 @@
 """Several runs train in one stack, and each gives what it gives alone."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -327,6 +328,35 @@ def test_equal_graphs_of_a_group_are_trained_once(store, groups):
     trained_as = [one.record["provenance"].get("trained_as") for one in (oracle, found)]
     assert len([one for one in trained_as if one]) == 1
     assert oracle.numbers["accuracy"] == found.numbers["accuracy"]
+
+
+def test_a_group_whose_graph_is_trained_already_does_not_wait_for_itself(
+    store, monkeypatch
+):
+    held = []
+
+    @contextmanager
+    def alone(key):
+        assert key not in held, "this process would wait for itself"
+        held.append(key)
+        with finished.alone(key):
+            yield
+        held.remove(key)
+
+    monkeypatch.setattr(train_module, "alone", alone)
+    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 6}
+    fed |= {"angles": [[0], [180]]}
+    flt = {"name": "flt_pixels", "kind": "FLT"}
+    methods = [{"name": "oracle"}]
+    for name in ("EigenRelevance", "PACFL"):
+        methods.append(flt | {"clusterer": {"name": name, "n_clusters": 2}})
+    rows = [training(fed, method, "mlp32", 1) for method in methods]
+    how = {"backend": "stacked", "device": "cpu", "progress": False}
+    (oracle,) = compute(rows[:1], **how)
+    for one in compute(rows[1:], **how):  # two of one graph, which is stored
+        assert one.numbers["accuracy"] == oracle.numbers["accuracy"]
+        assert one.record["provenance"]["trained_as"]
+    assert not list(run_together([]))
 
 
 def test_there_are_fewer_in_a_group_where_memory_is_short(store, groups, monkeypatch):

@@ -119,21 +119,21 @@ def train_together(tasks: Sequence[Task], cache: Cache, how: How) -> Iterator[Fi
     """
     again = []  # trained on the same graph as another one
     with ExitStack() as locks:
-        missing: dict[str, _Wanted] = {}
+        every: list[_Wanted] = []
+        held: set[str] = set()
         wanted = [_wanted(task, cache, how) for task in tasks]
         # in an order that all processes share, so that none waits in a circle
         for one in sorted(wanted, key=lambda one: one.key):
-            if one.key in missing:
+            if one.key in held:  # this process would wait for itself
                 again.append(one.task)
                 continue
             locks.enter_context(alone(one.key))
-            known = _known(one, how)
-            if known is None:
-                missing[one.key] = one
+            held.add(one.key)
+            if _known(one, how) is None:
+                every.append(one)
             else:
                 again.append(one.task)
 
-        every = list(missing.values())
         calls = [_arguments(one, cache, how) for one in every]
         for call in calls[1:]:
             call["progress"] = False  # one bar is enough

@@ -182,6 +182,8 @@ def make_engines(
     >>> len(fl.training.make_engines(runs, "stacked", "cpu"))
     2
     """
+    if not runs:
+        return []
     _, model, spec = runs[0]
     place = stacking(model, spec, backend, device)
     if place is not None:
