@@ -69,7 +69,7 @@ def save(path: str | Path, settings: dict[str, Any], done: Progress) -> None:
         meta[part] = list(own)
         for name, value in own.items():
             members[f"{part}/{name}"] = value
-    text = json.dumps(meta, default=repr)
+    text = json.dumps(meta, default=_plain)
     write_atomically(path, lambda file: np.savez(file, meta=text, **members))
 
 
@@ -88,18 +88,22 @@ def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress
         with reading(f"Checkpoint {path}", mend, _DamagedError):
             _check_own(path)
             meta = _read(path)
+            # first: another method's state would look like a damaged one
+            if meta.pop("settings") != json.loads(json.dumps(settings, default=_plain)):
+                raise FltnbError(
+                    f"Checkpoint {path} belongs to a run with other settings: "
+                    "delete it or name another file."
+                )
             meta["state"] = method.state_type(**meta["state"])
-            found = meta.pop("settings")
-            done = Progress(**meta)
+            return Progress(**meta)
     except _DamagedError as error:
         _set_aside(path, error)
         return None
-    if found != json.loads(json.dumps(settings, default=repr)):
-        raise FltnbError(
-            f"Checkpoint {path} belongs to a run with other settings: "
-            "delete it or name another file."
-        )
-    return done
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON does not know: NumPy's numbers as Python's, else a text."""
+    return value.item() if isinstance(value, np.generic) else repr(value)
 
 
 def path_of(path: Any) -> Path | None:

@@ -216,3 +216,27 @@ def test_watching_a_run_that_goes_on_between_two_evaluations(
         watch=lambda round, state, theta, test: seen.append((round, test is None)),
     )
     assert seen[0][1] and seen[-1] == (4, False)
+
+
+def test_a_checkpoint_of_another_method_stays_as_it_is(fed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    path = tmp_path / "checkpoint.npz"
+    run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
+    before = path.read_bytes()
+    other = fl.methods.FeSEM(2)  # whose state has other parts
+    refused("other settings", run, other, fed, **QUICK, checkpoint=path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+class Counted(fl.methods.FedAvg):
+    """Its numbers of scalars are NumPy's."""
+
+    def traffic(self, state, n_parameters):
+        return np.int64(n_parameters), np.int64(1)
+
+
+def test_a_method_that_counts_with_numpy_goes_on(fed, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    whole = run(Counted(), fed, **QUICK)
+    run(Counted(), fed, **QUICK, checkpoint=tmp_path / "one.npz")
+    same(whole, run(Counted(), fed, **QUICK, checkpoint=tmp_path / "one.npz"))
