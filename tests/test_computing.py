@@ -256,6 +256,25 @@ def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
     )
 
 
+def test_what_a_stored_result_did_not_keep_is_computed_when_it_is_asked_for():
+    eigen, pixels = {"name": "EigenRelevance", "n_clusters": 2}, {"kind": "pixels"}
+    plain = clustering(FED, eigen, pixels)
+    kept = clustering(FED, eigen, pixels, keep=("adjacency",))
+    more = clustering(FED, eigen, pixels, keep=("distance",))
+    compute([plain])
+    assert compute([kept])[0].arrays["adjacency"].shape == (6, 6)
+    Ledger("01_nb").merge(compute([plain]))
+    shutil.rmtree(paths.store())
+    books = [Ledger("01_nb")]
+    for done in compute([kept, plain, more], ledgers=books):  # the same key
+        assert {"adjacency", "distance"} <= set(done.arrays)
+
+    without, models = training(), training(keep=("models",))
+    assert "models" not in compute([without])[0].arrays
+    assert "models" in compute([models])[0].arrays
+    assert "models" in compute([without])[0].arrays  # it replaced the first one
+
+
 def test_clusterings_share_one_embedding(monkeypatch):
     calls = []
     embed = fl.encoders.embed_clients

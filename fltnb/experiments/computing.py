@@ -107,13 +107,13 @@ def compute(
     known = look_up(tasks, since, () if since else ledgers)
     for key in known:  # of a run that was killed just after it was saved
         checkpoint_path(key).unlink(missing_ok=True)
-    missing = {task.key: task for task in tasks if task.key not in known}
-    for task in missing.values():
+    missing = _once([task for task in tasks if task.key not in known])
+    for task in missing:
         if task.experiment.kind == "clustering":
             measure.check_clustering(task)
 
     how = How(device, backend, since, progress)
-    done = _done(list(missing.values()), n_jobs, how)
+    done = _done(missing, n_jobs, how)
     for one in progress_bar(done, progress, total=len(missing), desc="experiments"):
         known[one.key] = one
 
@@ -166,17 +166,32 @@ def look_up(
         The first one that has a result of a key counts.
     """
     known: dict[str, Finished] = {}
-    wanted = {task.key for task in tasks}
-    for key in wanted:
-        done = load(key, since)
+    wanted = {task.key: task.experiment.needed for task in _once(tasks)}
+    for key, needed in wanted.items():
+        done = load(key, since, needed)
         if done is not None:
             known[key] = done
     for ledger in ledgers:
-        left = wanted - set(known)
+        left = set(wanted) - set(known)
         if left and ledger.exists:
             for done in ledger.finished(left):
-                known[done.key] = done
+                needed = wanted[done.key]
+                if not needed or needed <= set(done.arrays):
+                    known[done.key] = done
     return known
+
+
+def _once(tasks: Iterable[Task]) -> list[Task]:
+    """Return one task for each key; it keeps the arrays that any of them keeps."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        one = found.setdefault(task.key, task)
+        keep = dict.fromkeys([*one.experiment.keep, *task.experiment.keep])
+        if len(keep) > len(one.experiment.keep):
+            experiment = replace(one.experiment, keep=tuple(keep))
+            row = replace(one.row, experiment=experiment)
+            found[task.key] = replace(one, row=row)
+    return list(found.values())
 
 
 def ignored_before(fresh: bool | None) -> float:
@@ -235,7 +250,8 @@ def _here(group: list[Task], how: How) -> Iterator[Finished]:
     cache = functools.partial(cached_arrays, since=how.since)
     left = []
     for task in group:
-        known = load(task.key, how.since)  # a study may have computed it
+        # a study may have computed it
+        known = load(task.key, how.since, task.experiment.needed)
         if known is None:
             left.append(task)
         else:
@@ -323,6 +339,7 @@ def _on_cluster(
     Each file is sent to the cluster once, for any number of trainings.
     """
     calls = {task.key: (task.row, task.key, how) for task in trainings}
+    needed = {task.key: task.experiment.needed for task in trainings}
     files = {}
     needs = {}
     for key, paths in used.items():
@@ -331,7 +348,7 @@ def _on_cluster(
             files[path.name] = path.read_bytes()
     for key, done in machines.gather(cluster, _remote, calls, files, needs):
         # Without a common file system the worker has another store.
-        yield load(key, how.since) or save(done)
+        yield load(key, how.since, needed[key]) or save(done)
 
 
 def _one(row: Row, key: str, how: How, cache: Cache | None = None) -> Finished:
@@ -346,7 +363,7 @@ def _one(row: Row, key: str, how: How, cache: Cache | None = None) -> Finished:
             f"{row}: its code or data differ from the caller's; use the same on every "
             "machine."
         )
-    known = load(key, how.since)
+    known = load(key, how.since, task.experiment.needed)
     if known is not None:
         return known
     if cache is None:

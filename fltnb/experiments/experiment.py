@@ -58,6 +58,11 @@ class Experiment:
         return digest({"kind": self.kind, "settings": self.settings})
 
     @property
+    def needed(self) -> set[str]:
+        """Return the arrays without which a stored result does not serve."""
+        return set()
+
+    @property
     def shown(self) -> Values:
         """Return columns that tables show if a grid has no axis of that name."""
         return {name: getattr(self, name) for name in self._columns}
@@ -114,6 +119,11 @@ class Training(Experiment):
 
             model = network_of(model).name
         return {"model": model, "method": self.method.name, "seed": self.seed}
+
+    @property
+    def needed(self) -> set[str]:
+        """Return the arrays without which a stored result does not serve."""
+        return {"models"} & set(self.keep)
 
     @functools.cached_property
     def arguments(self) -> Values:
@@ -214,6 +224,11 @@ class Clustering(Experiment):
     noise: float = 0.0
     seed: int = 0
     keep: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def needed(self) -> set[str]:
+        """Return the arrays without which a stored result does not serve."""
+        return set(self.keep)
 
     @functools.cached_property
     def settings(self) -> Values:

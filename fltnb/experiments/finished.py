@@ -4,7 +4,7 @@ import fcntl
 import io
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,22 +106,23 @@ def save(done: Finished) -> Finished:
     return done
 
 
-def load(key: str, since: float = 0.0) -> Finished | None:
+def load(key: str, since: float = 0.0, needed: Collection[str] = ()) -> Finished | None:
     """Return a finished experiment from the local store, without axes.
 
-    None if it is not there, from before ``since`` (seconds of Unix time) or, with a
-    warning, damaged.
+    None if it is not there, from before ``since`` (seconds of Unix time), has not all
+    ``needed`` arrays or, with a warning, is damaged.
     """
     path = store_path(key)
     if not path.exists() or path.stat().st_mtime < since:
         return None
     try:
-        return _from_store(key, read_arrays(path.read_bytes()))
+        done = _from_store(key, read_arrays(path.read_bytes()))
     # Damage causes many kinds of errors; all are treated in the same way.
     except Exception as error:
         told = f"Stored result {path} is damaged ({error!r}): "
         warnings.warn(told + "this experiment is computed again.", stacklevel=2)
         return None
+    return done if set(needed) <= set(done.arrays) else None
 
 
 def _from_store(key: str, held: Arrays) -> Finished:

@@ -217,9 +217,8 @@ def _known(one: _Wanted, how: How) -> Finished | None:
 
     A stored result cannot be used if models are requested and it has none.
     """
-    known = load(one.key, how.since)
-    keeps_models = "models" in one.task.experiment.keep
-    if known is not None and (not keeps_models or "models" in known.arrays):
+    known = load(one.key, how.since, one.task.experiment.needed)
+    if known is not None:
         return known
     checkpoint = checkpoint_path(one.key)
     with suppress(OSError):
