@@ -217,3 +217,19 @@ def test_a_run_with_one_output_is_saved_and_predicts(loss, tmp_path):
         assert 100 * (found == y).mean() == run.clients["test"][0]
     else:
         assert r2_score(y, found) == pytest.approx(run.clients["test"][0], abs=1e-5)
+
+
+def test_a_mean_cannot_be_weighted_and_is_refused_in_every_back_end():
+    fed, mean = tables("classes"), nn.functional.cross_entropy
+    given = (fed, "mlp_plain", TrainSpec(loss=mean))
+    weights = [np.ones(len(index)) for index in fed.train]
+    for backend in ("serial", "pool", "stacked"):
+        refused("loss returns a mean", trained, *given, backend, weights)
+    refused("loss returns a mean", trained, *given, "pool", weights, n_workers=2)
+    spec = TrainSpec(loss=mean, class_weights=[1, 2])
+    refused("loss returns a mean", losses.check, fed, spec)  # before any training
+
+
+@pytest.mark.parametrize("weights", ["balanced", {0: 1.0, 1: 2.0}, [1, -1], []])
+def test_class_weights_are_a_list_of_numbers(weights):
+    refused("class_weights must be a list", TrainSpec, class_weights=weights)

@@ -33,7 +33,7 @@ from ..models import Model
 from .contract import Trained, TrainSpec, UnavailableError, Work, order
 from .devices import check_room
 from .gradients import Parameter, add
-from .losses import losses
+from .losses import losses, weighted
 from .serial import SerialEngine
 from .stacks import clients_at_a_time
 
@@ -397,9 +397,7 @@ class _Stack:
         reduced = self.spec.precision == "bfloat16"
         with torch.autocast(engine.device.type, torch.bfloat16, enabled=reduced):
             outputs = engine.model.applied(module, x).to(engine.dtype)
-        found = losses(self.spec.loss, outputs, y)
-        if weights is not None:
-            found = found * weights
+        found = weighted(losses(self.spec.loss, outputs, y), weights)
         # An own loss may return the batch's mean, a number without a dimension.
         summed = found.sum() if found.ndim else found * len(y)
         if buffers:

@@ -63,6 +63,22 @@ def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Te
     return loss(outputs, targets)
 
 
+def weighted(found: torch.Tensor, factors: torch.Tensor | None) -> torch.Tensor:
+    """Return losses (b,) times the factors (b,) on them, if there are any.
+
+    ``found``: what :func:`losses` gave. FltnbError: it is only a mean, which cannot be
+    weighted.
+    """
+    if factors is None:
+        return found
+    if not found.ndim:
+        raise FltnbError(
+            "This training weights samples, and your loss returns a mean: let it "
+            "return the loss of each sample."
+        )
+    return found * factors
+
+
 def summed(found: torch.Tensor, n: int) -> float:
     """Return the summed loss of a batch of n samples, added up in float64.
 
@@ -109,11 +125,14 @@ def checked_weights(weights: Sequence[float] | None) -> tuple[float, ...] | None
     """Return class weights as a tuple, or refuse them."""
     if weights is None:
         return None
-    numbers = tuple(np.asarray(weights, dtype=float).ravel().tolist())
+    try:
+        numbers = tuple(np.asarray(weights, dtype=float).ravel().tolist())
+    except (TypeError, ValueError):  # such as "balanced", or a dict
+        numbers = ()
     if not numbers or min(numbers) < 0 or not math.isfinite(sum(numbers)):
         raise FltnbError(
-            "class_weights must be a number of at least 0 for each class, not "
-            f"{weights!r}."
+            "class_weights must be a list with a number of at least 0 for each class, "
+            f"not {weights!r}."
         )
     return numbers
 
@@ -149,11 +168,13 @@ def check(fed: Federation, spec: TrainSpec) -> None:
             f"{fed.n_classes} classes: give one for each class."
         )
     if callable(loss):
-        _check_function(loss, fed)
+        found = _tried(loss, fed)
+        if weights is not None:
+            weighted(found, torch.ones(2))
 
 
-def _check_function(loss: Callable, fed: Federation) -> None:
-    """Try your own loss on two samples."""
+def _tried(loss: Callable, fed: Federation) -> torch.Tensor:
+    """Return what your own loss says of two samples, or refuse it."""
     outputs = torch.zeros(2, fed.n_classes, requires_grad=True)
     two = fed.train[0][[0, -1]]  # the first client's first and last sample
     targets = torch.from_numpy(fed.labels[two])
@@ -171,6 +192,7 @@ def _check_function(loss: Callable, fed: Federation) -> None:
             f"The loss {name} must return one number for each sample, or their mean, "
             "computed from the outputs with torch."
         )
+    return found
 
 
 def settings(spec: TrainSpec) -> dict[str, Any]:

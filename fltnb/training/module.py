@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import FltnbError
 from ..models import KeyedDropout, Model
 from ..models.base import SLICED
 from ..randomness import integer
 from .contract import USUAL, TrainSpec, Variation, keep_masks, order
-from .losses import losses, summed
+from .losses import losses, summed, weighted
 from .samples import Samples, tensor
 
 TOGETHER = 2**20  # numbers of the samples that are read together
@@ -341,19 +340,8 @@ class ModuleTrainer:
     def _losses(
         self, x: torch.Tensor, y: torch.Tensor, factors: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the (weighted) losses (B,) of a batch, or an own loss's mean ().
-
-        Raises FltnbError if there are weights, and only a mean to be weighted.
-        """
-        found = losses(self.spec.loss, self.forward(x), y)
-        if factors is None:
-            return found
-        if not found.ndim:
-            raise FltnbError(
-                "This training weights samples, and your loss returns a mean: let it "
-                "return the loss of each sample."
-            )
-        return found * factors
+        """Return the (weighted) losses (B,) of a batch, or an own loss's mean ()."""
+        return weighted(losses(self.spec.loss, self.forward(x), y), factors)
 
     def _objective(
         self, found: torch.Tensor, pulled_to: list[torch.Tensor], proximal: float

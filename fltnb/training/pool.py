@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..errors import FltnbError
 from ..models import Model
 from ..models.base import threads
 from .contract import (
@@ -85,7 +86,7 @@ Answer = tuple[Place, bool, Any]
 """What comes back: where, whether it went well, and a result or an error.
 
 The result is a loss, or what :func:`~fltnb.training.evaluation.score` gives; an error
-is its traceback as text.
+is the FltnbError itself, or the traceback of any other as text.
 """
 
 
@@ -99,6 +100,13 @@ class ForkedAutogradError(RuntimeError):
 
 class WorkerError(RuntimeError):
     """A worker process died or failed."""
+
+
+def _failure(error: FltnbError | str) -> Exception:
+    """Return what to raise for a job's error, as an :data:`Answer` has it."""
+    if isinstance(error, FltnbError):
+        return error
+    return WorkerError(f"Training failed:\n{error}")
 
 
 class Shared:
@@ -240,6 +248,8 @@ class _Worker:
                 result = self.train(theta, self.outputs[output], *arguments)
             else:
                 result = self.score(theta, *arguments)
+        except FltnbError as error:
+            return place, False, error
         except Exception:
             return place, False, traceback.format_exc()
         return place, True, result
@@ -532,7 +542,7 @@ class PoolEngine(Engine):
                 place = (number, 0, 0)
                 _, done, result = worker.answer(place, job.kind, job.arguments)
                 if not done:
-                    raise WorkerError(f"Training failed:\n{result}")
+                    raise _failure(result)
                 receive(number, result, worker.outputs[0])
 
 
@@ -640,7 +650,7 @@ class _Dispatch:
         """Take an answer of a worker's."""
         place, done, result = self.crew.connections[worker].recv()
         if not done:
-            raise WorkerError(f"A training worker failed:\n{result}")
+            raise _failure(result)
         number, slot, output = place
         trained = self.crew.outputs[worker, output]
         self.receive(number, result, trained)
