@@ -356,6 +356,46 @@ def test_newcomers_that_cannot_be_clustered_do_not_stop_a_run():
     assert server.left_out[105].startswith(said)
 
 
+def test_who_cannot_compare_itself_with_others_is_left_out():
+    def second(change):
+        return lambda well: change(well) if "relevance" in well.arrays else well
+
+    def with_relevance(change):
+        def changed(well):
+            return well._replace(arrays={"relevance": change(well.arrays["relevance"])})
+
+        return second(changed)
+
+    spoilt = {
+        1: (second(lambda well: "KeyError: 'x'"), "failed with KeyError: 'x'"),
+        2: (second(lambda well: well._replace(arrays={})), "sent no sketch"),
+        3: (with_relevance(lambda r: r * np.nan), "sent a sketch with NaN"),
+        4: (with_relevance(lambda r: r[:2]), "sent arrays of the shapes"),
+        5: (with_relevance(lambda r: r.astype(str)), "sent 'relevance' that is no"),
+    }
+    eigen = fl.EigenRelevance(2)
+    for client, (ill, why) in spoilt.items():
+        nodes = Nodes(eigen, range(7))
+        nodes.ill = {(client, "query.sketch"): ill}
+        server = ClusteredFedAvg(eigen, min_available_nodes=6, patience=0)
+        clients = server.start(nodes, START, rounds=1)
+        assert [one["number"] for one in clients] == [*{*range(7)} - {client}]
+        assert server.left_out[100 + client].startswith(why)
+
+
+def test_a_new_group_gets_no_model_of_clients_that_are_absent():
+    def event(nodes, kind, group):
+        if (kind, group) == ("train", "1"):  # cluster 1 goes, and 2 comes
+            nodes.at = {100 + c: c for c in np.flatnonzero(FED.clusters != 1)}
+
+    eigen = fl.EigenRelevance(None)
+    first = np.flatnonzero(FED.clusters != 2)
+    server = ClusteredFedAvg(eigen, min_available_nodes=2, patience=0)
+    clients = server.start(Nodes(eigen, first, event), START, rounds=3)
+    assert [one["label"] for one in clients] == FED.clusters.tolist()
+    assert len(server.models) == 3
+
+
 def test_settings_that_cannot_work_are_refused_before_any_message():
     def start(initial=START, rounds=1, clusterer=SIGNATURES, **settings):
         nodes = Nodes(SIGNATURES, event=lambda *what: pytest.fail("a message"))

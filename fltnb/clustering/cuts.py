@@ -276,7 +276,7 @@ def best_cut(
     return int(np.flatnonzero(allowed >= highest - 1e-9)[0])
 
 
-def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def placed(before: np.ndarray, labels: np.ndarray, n_known: int = 0) -> np.ndarray:
     """Return labels after a new clustering in which labelled clients do not move.
 
     Parameters
@@ -286,6 +286,8 @@ def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
         the new clustering, or a new one if all their neighbours are new too.
     labels : ndarray of int, shape (M,)
         The new clustering.
+    n_known : int
+        Labels below this one are taken, also by clients that are not among these.
 
     Examples
     --------
@@ -297,7 +299,7 @@ def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
     for cluster in np.unique(labels[~old]):
         inside = labels == cluster
         neighbours = before[inside & old]
-        label = out.max() + 1
+        label = max(out.max() + 1, n_known)
         if len(neighbours):
             label = np.bincount(neighbours).argmax()
         out[inside & ~old] = label

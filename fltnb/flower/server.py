@@ -458,18 +458,22 @@ class ClusteredFedAvg:
             clients = self._connected()
             if len(clients) < self.min_available_nodes:
                 return  # too few to compare a new client with: again in the next round
+        n_clients = len(self.clients)
         try:
             with by_name([str(client.number) for client in clients]):
-                if not self._fitted(clusterer, clients):
-                    return  # a client left: again in the next round
+                fitted = self._fitted(clusterer, clients)
         except FltnbError as error:
             if not self._clustered():
                 raise
             self._leave_out_new(error)
             return
+        if not fitted:
+            if len(self.clients) < n_clients:  # at once without those left out
+                self._cluster()
+            return  # a client left: again in the next round
 
         before = np.array([client.label for client in clients])
-        labels = placed(before, clusterer.labels_)
+        labels = placed(before, clusterer.labels_, len(self.models))
         found = {}
         for client, label in zip(clients, labels, strict=True):
             client.label = int(label)
@@ -509,13 +513,48 @@ class ClusteredFedAvg:
         """Let clients compare themselves with all sketches (the second exchange).
 
         For clusterers whose distance needs a client's own samples, such as
-        eigen-relevance: everybody gets all sketches, and its place among them.
+        eigen-relevance: everybody gets all sketches, and its place among them. Only
+        usable answers are returned. A new client that fails here or sends something
+        else is left out.
         """
         relayed = clusterer.relay([client.sketch for client in clients])
         asked = {}
         for place, client in enumerate(clients):
             asked[client.node] = Letter(relayed, {"place": place})
-        return self._ask(f"query.{self.query}", asked)
+        came = self._ask(f"query.{self.query}", asked)
+
+        shapes = [_shapes(answer) for answer in came.values()]
+        usual = max(shapes, key=shapes.count, default={})
+        gone = set()
+        for client in clients:
+            fault = self._fault_of(client, came, usual, clusterer.answer_shapes)
+            if not fault:
+                continue
+            came.pop(client.node, None)
+            if client.label < 0:
+                self._leave_out(client.node, fault)
+                gone.add(client.node)
+            else:
+                log.warning("Client %d %s.", client.number, fault)
+        self.clients = [one for one in self.clients if one.node not in gone]
+        return came
+
+    def _fault_of(
+        self, client: Client, came: Answers, usual: dict[str, tuple], form: Any
+    ) -> str:
+        """Return why a client's answer to others' sketches cannot be used, or "".
+
+        ``usual``: the shapes of most others' arrays; ``form``: the clusterer's
+        ``answer_shapes``. A client that is silent may answer the next time.
+        """
+        if client.node not in came:
+            error = self.failed.get(client.node)
+            return f"failed with {error}" if error else ""
+        answer = came[client.node]
+        fault = fault_of(answer.arrays, widths(answer.arrays), form)
+        if not fault and _shapes(answer) != usual:
+            fault = f"sent arrays of the shapes {_shapes(answer)}, most others {usual}"
+        return fault
 
     def _round(self) -> bool:
         """Train for a round: a cluster's model becomes the mean of its clients' models.
@@ -719,6 +758,11 @@ class ClusteredFedAvg:
         if self.agreement is not None:
             self.agreement.scaling = scaling
         log.info("Continuing after round %d, from %s", len(self.history), path)
+
+
+def _shapes(letter: Letter) -> dict[str, tuple]:
+    """Return the shapes of a letter's arrays by name."""
+    return {name: array.shape for name, array in letter.arrays.items()}
 
 
 def _damaged(path: Path, error: Exception) -> FltnbError:
