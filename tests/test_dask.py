@@ -17,7 +17,8 @@ from dask import config
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 from distributed.utils import get_mp_context
-from toys import refused, training
+from joblib.parallel import ThreadingBackend
+from toys import clustering, refused, training
 
 import fltnb
 from fltnb import checkpoint, methods, paths
@@ -152,6 +153,26 @@ def scheduler():
         for client in machines._CLIENTS.values():
             client.close()
         machines._CLIENTS.clear()
+
+
+class Away(ThreadingBackend):
+    """A backend of joblib with a Dask client, to which nothing may be sent."""
+
+    client = None
+
+    def submit(self, *given, **options):
+        raise AssertionError("sent to Dask")
+
+
+def test_what_is_no_training_is_computed_here():
+    eigen = {"name": "EigenRelevance", "n_clusters": 2}
+    rows = []
+    for seed in range(2):
+        rows.append(clustering(HELD | {"seed": seed}, eigen, {"kind": "pixels"}))
+    joblib.register_parallel_backend("away", Away)
+    with joblib.parallel_config(backend="away", n_jobs=2):
+        found = compute(rows, progress=False)
+    assert [load(one.key).numbers for one in found] == [one.numbers for one in found]
 
 
 def test_address_in_the_environment_is_used_and_connected_once(

@@ -14,7 +14,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -212,8 +211,9 @@ def ignored_before(fresh: bool | None) -> float:
 def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     """Compute missing results, and yield each one as soon as it is stored.
 
-    Trainings come last, because a study may have computed one of them. Raises
-    FltnbError, before anything is computed, if the Dask cluster cannot be used.
+    Trainings come last, because a study may have computed one of them, and are all that
+    is sent to a Dask cluster. Raises FltnbError, before anything is computed, if the
+    cluster cannot be used.
     """
     trainings = [task for task in missing if task.experiment.kind == "training"]
     cluster = machines.active() if trainings else None
@@ -222,9 +222,9 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
         machines.check(cluster)
     else:  # also refuses a missing device
         together = groups(trainings, how)
-    yield from _without_training(missing, n_jobs, how.device)
-
-    used = _clusterings(trainings, how, cluster)
+    with machines.here():
+        yield from _without_training(missing, n_jobs, how.device)
+        used = _clusterings(trainings, how)
     if cluster is not None:
         yield from _on_cluster(cluster, trainings, used, how)
     elif n_jobs == 1 or len(trainings) < 2:
@@ -305,29 +305,23 @@ def _without_training(
     yield from _in_processes(measure.study, ((task,) for task in studies), at_a_time)
 
 
-def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:
+def _clusterings(trainings: list[Task], how: How) -> Files:
     """Make the clusterings that many runs share, each once and with all cores.
 
-    They are made here even if a Dask cluster trains. Methods request them through the
-    cache of their context, so a training uses the files that it requests.
+    Methods request them through the cache of their context, so a training uses the
+    files that it requests.
     """
     used: Files = {}
-    here = nullcontext()
-    if cluster is not None:
-        here = joblib.parallel_config(backend="loky")
-    with here:
-        for task in trainings:
-            files = used[task.key] = []
+    for task in trainings:
+        files = used[task.key] = []
 
-            def cache(key, make, files=files):
-                files.append(arrays_path(key))
-                return cached_arrays(key, make, how.since)
+        def cache(key, make, files=files):
+            files.append(arrays_path(key))
+            return cached_arrays(key, make, how.since)
 
-            context = Context(
-                task.experiment.seed, cache, how.progress, device=how.device
-            )
-            with noted(task.row):
-                task.experiment.method.prepare(task.fed, context)
+        context = Context(task.experiment.seed, cache, how.progress, device=how.device)
+        with noted(task.row):
+            task.experiment.method.prepare(task.fed, context)
     return used
 
 

@@ -12,6 +12,7 @@ import re
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError
@@ -41,6 +42,19 @@ def active() -> Client | None:
     if client is None and address:
         return connect(address)
     return client
+
+
+@contextmanager
+def here() -> Iterator[None]:
+    """Let joblib compute on this machine, also where it would send work to Dask."""
+    import joblib
+    from joblib.parallel import get_active_backend
+
+    if not hasattr(get_active_backend()[0], "client"):
+        yield
+        return
+    with joblib.parallel_config(backend="loky"):
+        yield
 
 
 def connect(address: str) -> Client:
