@@ -89,8 +89,8 @@ class Costs:
     Parameters
     ----------
     finished : iterable of Finished
-        Those of other hardware, and those that were stored together with another run,
-        are left out.
+        Those of other hardware, those that were stored together with another run, and
+        those that diverged before their last round are left out.
     """
 
     def __init__(self, finished: Iterable[Finished]):
@@ -104,9 +104,11 @@ class Costs:
             if self.a_sample and done.kind == "training":
                 clients = str(clients_in(settings))
                 self.samples[clients] = int(done.clients["samples"].sum())
-            if about.get("hardware") == here and "trained_as" not in about:
+            spent = _spent(done)
+            whole = not done.numbers.get("stopped") and math.isfinite(spent)
+            if whole and about.get("hardware") == here and "trained_as" not in about:
                 name = workload(done.kind, settings)
-                self.like[name].append(_spent(done) / passes(settings))
+                self.like[name].append(spent / passes(settings))
 
     def seconds(self, kind: str, settings: Values) -> float | None:
         """Return the time of an experiment; None if nothing similar was timed here."""
