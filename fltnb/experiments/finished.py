@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import os
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -77,13 +78,18 @@ def alone(key: str) -> Iterator[None]:
     """Let one process at a time compute the result of a key; others wait."""
     lock = paths.store() / "locks" / key
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            # A process that waits for this file finds the result in the store.
-            lock.unlink(missing_ok=True)
+    held = False
+    while not held:
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # the one before removed its file: whoever comes next makes another
+            held = os.fstat(file.fileno()).st_nlink > 0
+            if not held:
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
 
 
 def save(done: Finished) -> Finished:
