@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import sys
+import threading
+import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import clustering, forked, half, refused, toy_set
+from toys import clustering, distances, forked, half, refused, toy_set
 from toys import training as row_of
 
 import fltnb as fl
@@ -38,6 +40,7 @@ from fltnb.experiments import (
     results,
     saving,
 )
+from fltnb.experiments import finished as finished_module
 from fltnb.experiments import train as train_module
 from fltnb.experiments.ledger import merge_folder
 
@@ -292,6 +295,64 @@ def test_clusterings_share_one_embedding(monkeypatch):
     assert two.arrays["adjacency"].shape == (6, 6) and two.numbers["ari"] == 1
 
 
+def test_one_at_a_time_computes_a_key_whoever_came_when():
+    begun, inside, most = [threading.Event() for _ in range(3)], [], []
+
+    def compute_it(k, until):
+        with finished_module.alone("key"):
+            inside.append(k)
+            most.append(len(inside))
+            begun[k].set()
+            until.wait(10)
+            inside.remove(k)
+
+    ends = [threading.Event() for _ in range(3)]
+    crew = [threading.Thread(target=compute_it, args=(k, ends[k])) for k in range(3)]
+    crew[0].start()
+    begun[0].wait(10)
+    crew[1].start()  # waits for the first one, which then removes its lock
+    time.sleep(0.2)
+    ends[0].set()
+    begun[1].wait(10)
+    crew[2].start()
+    begun[2].wait(0.3)
+    for end in ends:
+        end.set()
+    for one in crew:
+        one.join(10)
+    assert most == [1, 1, 1]
+
+
+def test_distances_need_no_true_clusters():
+    fed = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4, "alpha": 1.0}
+    row = distances(fed, "mlp32", {"local_epochs": 1, "lr": 0.1}, {"name": "emd"})
+    (done,) = compute([row], progress=False)
+    assert done.arrays["distance"].shape == (4, 4) and "clusters" not in done.arrays
+    assert done.numbers["n_clients"] == 4 and "ari" not in done.numbers
+
+
+def nothing():
+    """Forgets its `return`."""
+
+
+def objects():
+    return {"arrays": {"a": np.array([None], dtype=object)}}
+
+
+def lists():
+    return {"arrays": {"a": [1, 2]}}
+
+
+def test_a_study_returns_what_can_be_stored():
+    def row(function):
+        return Row({}, fl.Study(function))
+
+    refused("must return a dict", compute, [row(nothing)])
+    refused("holds objects", compute, [row(objects)])
+    ledger = Ledger("01_nb").merge(compute([row(lists)]))
+    assert next(ledger.finished()).arrays["a"].tolist() == [1, 2]
+
+
 def test_a_diverging_run_is_kept_with_its_reason():
     with pytest.warns(UserWarning, match="not finite"):
         done = compute([training(lr=1e18, rounds=3)])[0]
@@ -483,7 +544,19 @@ def test_a_killed_merge_loses_nothing(tmp_path):
     )
 
 
+def test_nothing_to_merge_makes_no_ledger(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "notebooks", list)
+    Ledger("01_nb", tmp_path / "r").merge([finished()])
+    (tmp_path / "r/01_nb.csv").unlink()  # killed before its first CSV
+    (told,) = merge_folder(tmp_path / "r")
+    assert told == "01_nb: 0 new results, 0 in all."
+    assert not Ledger("01_nb").exists
+
+
 def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
+    wide = Ledger("02_nb").merge([finished()])
+    wide.path("csv").write_text('"' + "x" * 200_000)  # a quote that does not end
+    refused("is damaged", lambda: Ledger("02_nb").lines)
     ledger = Ledger("01_nb").merge([finished()])
     ledger.path("npz").write_bytes(b"no")
     refused(r"is damaged.*restore it", stored().arrays, "a" * 20)
@@ -627,6 +700,18 @@ def test_costs_are_those_of_this_machine():
     done = compute([training()])
     done[0].record["provenance"]["hardware"] = "another one"
     assert plan.Costs(done).seconds("training", training().experiment.settings) is None
+
+
+def test_costs_are_those_of_trainings_that_went_to_their_end():
+    settings = training().experiment.settings
+    done = compute([training(), training(seed=1), training(seed=2)])
+    done[0].numbers["stopped"] = "diverged in its first round"
+    done[0].numbers["seconds"] = 1e-9
+    del done[1].numbers["seconds"]
+    expected = done[2].numbers["seconds"]
+    found = plan.Costs(done).seconds("training", settings)
+    assert found == pytest.approx(expected)
+    assert plan.Costs(done[:2]).seconds("training", settings) is None
 
 
 def test_a_gpu_s_benchmark_says_what_was_never_run_here(monkeypatch, tmp_path):

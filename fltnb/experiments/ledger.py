@@ -100,7 +100,7 @@ class Ledger:
                 raise ValueError(f"it has no column {min(lacking)}")
             return [_typed_line(names, text, types) for text in texts]
         # Such as the marks of a merge conflict in git.
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, csv.Error) as error:
             raise _damaged(path, error) from error
 
     @property
@@ -281,6 +281,8 @@ class Ledger:
         FltnbError
             The folder cannot be written, or a file of the old ledger is damaged.
         """
+        if not found:
+            return type(self)(self.notebook, self.folder)
         lock = paths.store() / "ledger.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("w") as file:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import clustering, encoders, metrics
+from ..arrays import as_array
 from ..clustering.noise import noisy
 from ..encoders import EncoderSpec
 from ..errors import FltnbError, choose
@@ -242,7 +243,8 @@ def distances(
         )
         (distance, reference), seconds = timed(measure)
         numbers: Values = {"n_clients": fed.n_clients}
-        numbers |= ownmodels.pair_numbers(distance, reference, fed.clusters)
+        if fed.clusters is not None:
+            numbers |= ownmodels.pair_numbers(distance, reference, fed.clusters)
         numbers["training_seconds"] = training_seconds
         numbers["seconds"] = seconds
         yield saved(task, numbers, _distance_arrays(fed, distance, reference))
@@ -253,6 +255,8 @@ def _distance_arrays(
 ) -> Arrays:
     """Return the stored arrays of distances and EMD-CFL's references.
 
+    Those that compare them with the true clusters are left out if these are unknown.
+
     Parameters
     ----------
     fed : Federation
@@ -260,13 +264,13 @@ def _distance_arrays(
     reference : array (M,)
         NaN for other distances than EMD-CFL's.
     """
-    arrays = {
-        "distance": distance.astype(np.float32),
-        "clusters": small(fed.clusters),
-    }
+    arrays = {"distance": distance.astype(np.float32)}
     if np.isfinite(reference).any():
         arrays["reference"] = reference
-        arrays["ari_at"] = ownmodels.ari_at(distance, reference, fed.clusters)
+    if fed.clusters is not None:
+        arrays["clusters"] = small(fed.clusters)
+        if "reference" in arrays:
+            arrays["ari_at"] = ownmodels.ari_at(distance, reference, fed.clusters)
     return arrays
 
 
@@ -278,13 +282,19 @@ def study(task: Task) -> Finished:
     Raises
     ------
     FltnbError
-        It returns something other than numbers, tables and arrays.
+        It returns something other than numbers, tables and arrays, or an array that
+        cannot be stored.
     """
     experiment: Study = task.experiment
     function = experiment.function
     options = plain(experiment.options)
     with noted(task.row):
         found, seconds = timed(lambda: function(**options))
+    if not isinstance(found, dict):
+        raise FltnbError(
+            f"The study {function.__name__} must return a dict of numbers, tables and "
+            f"arrays, not {type(found).__name__}: check its `return`."
+        )
     for part in found:
         choose(
             part,
@@ -292,7 +302,14 @@ def study(task: Task) -> Finished:
             f"part of what the study {function.__name__} returns",
         )
 
-    arrays = dict(found.get("arrays", {}))
+    arrays = {}
+    for name, given in found.get("arrays", {}).items():
+        arrays[name] = as_array(given, f"The arrays {name!r} of a study")
+        if arrays[name].dtype == object:
+            raise FltnbError(
+                f"The array {name!r} of the study {function.__name__} holds objects: "
+                "return numbers or texts."
+            )
     for table, frame in found.get("tables", {}).items():
         arrays |= columns_of(f"table/{table}", frame)
     numbers = plain(found.get("numbers", {}))
