@@ -196,7 +196,7 @@ def run_together(
     Raises
     ------
     FltnbError
-        As for :func:`run`, or a federation changes.
+        As for :func:`run`, an argument is unknown or missing, or a federation changes.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def run_together(
 
     kind: Any = backend  # one of Backend's, which make_engines checks
     place = {"backend": backend, "device": device}
-    every = [DEFAULTS | dict(one) | place for one in runs]
+    every = [checked(run, dict(one) | place, "a run") for one in runs]
     prepared = [_prepared(given) for given in every]
     with _one_order(), ExitStack() as open_engines:
         needs = []
@@ -237,7 +237,8 @@ def run_together(
             asked = {}
             for k, loop in list(loops.items()):
                 try:
-                    asked[k] = loop.send(answers[k])
+                    with by_name(every[k]["fed"].names):
+                        asked[k] = loop.send(answers[k])
                 except (StopIteration, DivergedError) as end:
                     del loops[k]
                     yield k, end.run if isinstance(end, DivergedError) else end.value
@@ -272,14 +273,6 @@ NUMBERS = {
 Left out are method, federation, model, initial weights, loss and class weights, which
 determine them as well but are stored in another form.
 """
-
-
-DEFAULTS = {
-    name: one.default
-    for name, one in inspect.signature(run).parameters.items()
-    if one.default is not inspect.Parameter.empty
-}
-"""Arguments of :func:`run` that may be left out."""
 
 
 def _prepared(given: dict[str, Any]) -> tuple[TrainSpec, Model, dict[str, Any]]:

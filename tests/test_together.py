@@ -229,6 +229,21 @@ def test_a_federation_that_changes_is_refused():
     )
 
 
+def test_arguments_that_no_run_has_and_errors_about_a_client_are_told():
+    given = call(fl.methods.FedAvg(), 0)
+    wrong = run_together([given | {"roundz": 3}])
+    refused("Unknown option of a run 'roundz'", list, wrong)
+    refused("A run needs fed", list, run_together([{"method": fl.methods.FedAvg()}]))
+
+    class Refusing(fl.methods.FedAvg):
+        def collect(self, state, clients, theta, round):
+            raise fl.FltnbError("Client 1 is refused: leave it out.")
+
+    named = replace(given["fed"], names=[f"town {k}" for k in range(6)])
+    together = run_together([given | {"method": Refusing(), "fed": named}])
+    refused("Client town 1 is refused", list, together)
+
+
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
