@@ -661,6 +661,17 @@ def test_a_number_may_have_the_name_of_another_experiments_axis():
     assert "n_clients" not in second.axes and second.numbers["n_clients"] == 7
 
 
+def test_a_number_does_not_hide_the_axis_of_its_name():
+    def run(n_clusters):
+        options = {"n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
+        fed = fl.recipe("label_clusters", "digits", **options)
+        return fl.Clustering(fed, fl.EigenRelevance(2), seed=n_clusters)
+
+    found = fl.results(fl.grid(run, n_clusters=[2, 5]), compute=True)
+    assert found.runs["n_clusters"].tolist() == [2, 5]
+    assert found.where(n_clusters=5).runs["n_clusters found"].tolist() == [2]
+
+
 def test_results_of_older_numerics_are_kept_but_not_shown(monkeypatch):
     rows = fl.grid(lambda seed: training(seed=seed).experiment, seed=[0, 1])
     Ledger("01_nb").merge(compute(rows))
