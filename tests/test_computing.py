@@ -544,6 +544,28 @@ def test_a_killed_merge_loses_nothing(tmp_path):
     )
 
 
+def test_a_merge_killed_while_axes_get_other_names_can_be_read(tmp_path):
+    Ledger("01_nb", tmp_path).merge([finished(axes={"note": "a", "k": "all"})])
+    write = paths.write_atomically
+
+    def merge():
+        paths.write_atomically = lambda p, content: write(
+            p, half if p.suffix == ".csv" else content
+        )
+        Ledger("01_nb", tmp_path).merge([finished(axes={"k": 2})])
+
+    assert forked(merge).exitcode == -signal.SIGKILL
+    (held,) = Ledger("01_nb", tmp_path).finished()
+    assert (held.axes["note"], held.axes["k"], "note" in held.numbers) == (
+        "a",
+        "all",
+        False,
+    )
+    ledger = Ledger("01_nb", tmp_path).merge([finished(axes={"k": 2})])
+    (held,) = ledger.finished()
+    assert ledger.axes == ("k",) and held.axes["k"] == 2
+
+
 def test_nothing_to_merge_makes_no_ledger(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "notebooks", list)
     Ledger("01_nb", tmp_path / "r").merge([finished()])

@@ -63,7 +63,7 @@ def table_text(notebook: str, records: Records) -> tuple[str, dict[str, str]]:
         line = _line(notebook, record, done, axes)
         lines.append(line)
         for name, value in line.items():
-            types[name] = _common_type(types.get(name), value)
+            types[name] = _common_type(types.get(name), _type_of(value))
 
     front = [*COMMON, *axes]
     numbers = [name for name in types if name not in (*front, *_LAST)]
@@ -90,14 +90,17 @@ def _line(notebook: str, record: str, done: Finished, axes: list[str]) -> Values
     return line
 
 
-def _common_type(known: str | None, value: Any) -> str:
-    """Return the type that fits a column's values so far and one more value.
+def _type_of(value: Any) -> str:
+    """Return the type of a value of the CSV, one of :data:`TYPES`."""
+    kind = type(value).__name__
+    return kind if kind in TYPES else "text"
+
+
+def _common_type(known: str | None, kind: str) -> str:
+    """Return the type that fits a column's values so far and those of another type.
 
     ``known``: its type so far, None for a new column.
     """
-    kind = type(value).__name__
-    if kind not in TYPES:
-        kind = "text"
     if known is None or known == kind:
         return kind
     if {known, kind} == {"int", "float"}:
@@ -105,7 +108,23 @@ def _common_type(known: str | None, value: Any) -> str:
     return "text"
 
 
-def book_text(records: Records, types: dict[str, str]) -> str:
+def types_of_both(before: dict[str, str], types: dict[str, str]) -> dict[str, str]:
+    """Return types of columns by which two CSVs can be read, given those of each.
+
+    Examples
+    --------
+    >>> types_of_both({"k": "text", "note": "text"}, {"k": "int"})
+    {'k': 'text', 'note': 'text'}
+    """
+    both = dict(before)
+    for name, kind in types.items():
+        both[name] = _common_type(before.get(name), kind)
+    return both
+
+
+def book_text(
+    records: Records, types: dict[str, str], former_axes: Iterable[str] = ()
+) -> str:
     """Return the JSON: every record, machine and part of settings is one line.
 
     Parameters
@@ -114,6 +133,8 @@ def book_text(records: Records, types: dict[str, str]) -> str:
         Name of the record -> its experiment.
     types : dict
         Types of the columns of the CSV, from :func:`table_text`.
+    former_axes : iterable of str
+        Axes that the records no longer have, but the CSV that is there.
 
     Returns
     -------
@@ -126,13 +147,14 @@ def book_text(records: Records, types: dict[str, str]) -> str:
     machines: Places = {}
     parts: Places = {}
     written = []
+    axes = list(dict.fromkeys([*own_axes(records.values()), *former_axes]))
     for name, done in records.items():
         record = _record(done, machines, parts)
         written.append(f"{json.dumps(name)}: {json.dumps(record)}")
 
     blocks = [
         f'"format": {FORMAT}',
-        f'"axes": {json.dumps(own_axes(records.values()))}',
+        f'"axes": {json.dumps(axes)}',
         f'"columns": {json.dumps(types)}',
         '"machines": [\n' + ",\n".join(machines) + "\n]",
         '"parts": [\n' + ",\n".join(parts) + "\n]",

@@ -26,7 +26,7 @@ import pandas as pd
 
 from .. import paths
 from ..errors import FltnbError
-from .book import FORMAT, FOUND, book_text, record_of, table_text
+from .book import FORMAT, FOUND, book_text, record_of, table_text, types_of_both
 from .finished import (
     TABLES,
     Arrays,
@@ -618,13 +618,18 @@ def _arrays_of(records: Records) -> Arrays:
 def _write(ledger: Ledger, records: Records) -> None:
     """Write the three files, the CSV last.
 
-    All texts are made before the first file is written.
+    All texts are made before the first file is written. Where axes have other names or
+    types than before, the JSON is first one by which the old CSV can be read as well.
     """
     packed: Values = dict(pack(_arrays_of(records)))
     table, types = table_text(ledger.notebook, records)
     book = book_text(records, types)
+    before = ledger._book["columns"] if ledger.exists else {}
+    of_both = book_text(records, types_of_both(before, types), ledger.axes)
 
     archive = ledger.path("npz")
     paths.write_atomically(archive, lambda file: np.savez_compressed(file, **packed))
-    paths.write_text(ledger.path("json"), book)
+    paths.write_text(ledger.path("json"), of_both)
     paths.write_text(ledger.path("csv"), table)
+    if of_both != book:
+        paths.write_text(ledger.path("json"), book)
