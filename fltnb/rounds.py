@@ -311,14 +311,18 @@ def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
             )
         initial = initial.theta[used]
     weights = np.atleast_2d(as_array(initial, "initial"))
-    if weights.ndim != 2 or weights.shape[1] != net.n_parameters or not len(weights):
+    fits = weights.ndim == 2 and weights.shape[1] == net.n_parameters and len(weights)
+    if not fits or weights.dtype.kind not in "fiu":
         raise FltnbError(
             f"initial must hold rows of {net.name}'s {net.n_parameters:,} weights, not "
-            f"the shape {weights.shape}: give those of the same network."
+            f"the shape {weights.shape} of {weights.dtype}: give those of the same "
+            "network."
         )
+    with np.errstate(over="ignore"):  # a large float64 becomes infinite
+        weights = weights.astype(np.float32)
     if not np.isfinite(weights).all():
         raise FltnbError("initial holds weights that are not finite: train them again.")
-    return weights.astype(np.float32)
+    return weights
 
 
 def _begun(

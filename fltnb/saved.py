@@ -40,9 +40,7 @@ def write(run: "Run", folder: str | Path) -> Path:
     """
     from safetensors.numpy import save as packed
 
-    if not isinstance(folder, (str, Path)):
-        raise FltnbError(f"folder must be a path, not {folder!r}: name a new folder.")
-    folder = Path(folder).expanduser()
+    folder = _path(folder)
     if folder.exists():
         raise FltnbError(f"{folder} exists already: name a new folder.")
     if run.model is None or run.reader is None:
@@ -104,7 +102,7 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
         There is no run in the folder, it is damaged or of a newer version, or the
         network is another one.
     """
-    folder = Path(folder).expanduser()
+    folder = _path(folder)
     about = _about(folder)
     try:
         net = _network(about["model"], model, folder)
@@ -133,6 +131,13 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
             raise
         raise _damaged(folder, error) from error
     return fields
+
+
+def _path(folder: Any) -> Path:
+    """Return the path of a folder, or refuse what is none."""
+    if not isinstance(folder, (str, Path)):
+        raise FltnbError(f"folder must be a path, not {folder!r}: name a folder.")
+    return Path(folder).expanduser()
 
 
 def _check_clients(fields: dict[str, Any]) -> None:

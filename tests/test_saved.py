@@ -147,6 +147,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(clustered, tmp_path):
     below = tmp_path / "file" / "run"
     refused("Cannot write .*name another folder", clustered.save, below)
     refused("folder must be a path", clustered.save, None)
+    refused("folder must be a path", fl.Run.load, None)
     (tmp_path / f".run.{os.getpid()}").mkdir()  # of a process that was killed
     clustered.save(tmp_path / "run")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "run"}
@@ -269,6 +270,8 @@ def test_weights_that_do_not_fit_are_refused(clustered, digits):
     refused("give those of the same network", start, clustered.theta, "mlp32")
     refused("not the shape .0,", start, clustered.theta[:0])
     refused("not finite", start, np.full_like(clustered.theta[0], np.nan))
+    refused("not finite", start, np.full(clustered.theta.shape[1], 1e39))
+    refused("of <U1: give", start, np.full(clustered.theta.shape[1], "x"))
 
 
 def test_both_means_of_a_run_and_a_word_on_small_test_sets(clustered):
