@@ -134,8 +134,8 @@ class Run:
         Parameters
         ----------
         fed : Federation
-            The run's federation, or another with the same number of clients and inputs
-            of the same shape.
+            The run's federation, or another with the same number of clients, inputs of
+            the same shape, and the same classes (the last ones may be missing).
         split : {"train", "val", "test", "probe"}
 
         Returns
@@ -198,6 +198,14 @@ class Run:
                 f"This run has {len(self.rows)} clients with samples of shape "
                 f"{self.reader.shape}, the federation {fed.n_clients} with {shape}: "
                 "give the one that it was trained on, or one like it."
+            )
+        # classes are numbers here: the same number must be the same class
+        known = self.reader.class_names[: fed.n_classes]
+        if fed.targets != self.reader.targets or tuple(fed.class_names) != known:
+            raise FltnbError(
+                f"This run was trained on {_told(self.reader.class_names)}, the "
+                f"federation has {_told(fed.class_names)}: give one with the same "
+                "classes in the same order."
             )
         return fed
 
@@ -449,6 +457,11 @@ class Run:
         return cls(**saved.read(folder, model))
 
 
+def _told(classes: Sequence[str]) -> str:
+    """Return the classes of samples in words."""
+    return f"the classes {some(classes)}" if classes else "numbers to predict"
+
+
 class DivergedError(FltnbError):
     """A loss or a model is not finite; ``run`` has everything up to the round before.
 
@@ -598,7 +611,8 @@ def confusion(
     Raises
     ------
     FltnbError
-        The split is unknown, or models and federation do not fit.
+        The split is unknown, models and federation do not fit, or numbers are
+        predicted.
 
     Examples
     --------
@@ -612,6 +626,11 @@ def confusion(
     >>> fl.rounds.confusion(net, run.theta, run.rows, fed).shape
     (6, 10, 10)
     """
+    if fed.targets == "values":
+        raise FltnbError(
+            f"{fed.name} has numbers to predict, and no classes to confuse: use "
+            "run.evaluate(fed)."
+        )
     C = max(model.n_classes, fed.n_classes)
     counts = np.zeros((fed.n_clients, C, C), dtype=np.int64)
     for clients, outputs in served(model, theta, rows, fed, split, device):

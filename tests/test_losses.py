@@ -1,5 +1,7 @@
 """Losses by name or function, class weights, and the scores that go with them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -145,6 +147,22 @@ def test_scores_of_classes_are_scikit_learns(loss):
     assert scores["f1"].iloc[3] == pytest.approx(100 * f1_score(y, s > 0))
     assert scores["accuracy"].iloc[:3].mean() == pytest.approx(run.accuracy)
     assert np.array_equal(run.confusion.sum(axis=(1, 2)), [len(one) for one in truth])
+
+
+def test_other_classes_than_those_of_the_training_are_refused():
+    values, fed = tables(), tables("classes")
+    numbers = fl.run(fl.methods.FedAvg(), values, "mlp", loss="squared_error", **SHORT)
+    run = fl.run(fl.methods.FedAvg(), fed, "mlp", **SHORT)
+    refused("has numbers to predict: give one", run.evaluate, values)
+    refused("has the classes 0, 1: give one", numbers.evaluate, fed)
+    turned = replace(fed, class_names=("1", "0"))
+    refused("classes 0, 1, the federation has the classes 1, 0", run.evaluate, turned)
+    more = replace(fed, n_classes=3, class_names=("0", "1", "2"))
+    refused("classes 0, 1, 2", run.evaluate, more)
+    wide = fl.run(fl.methods.FedAvg(), more, "mlp", **SHORT)
+    assert wide.evaluate(fed)["samples"].equals(run.evaluate(fed)["samples"])
+    given = (numbers.model, numbers.theta, numbers.rows, values)
+    refused("no classes to confuse", fl.rounds.confusion, *given)
 
 
 def test_scores_that_are_not_defined_are_nan():
