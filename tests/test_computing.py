@@ -331,6 +331,12 @@ def test_distances_need_no_true_clusters():
     assert done.numbers["n_clients"] == 4 and "ari" not in done.numbers
 
 
+def test_what_a_clusterer_does_not_have_cannot_be_kept():
+    eigen, pixels = {"name": "EigenRelevance", "n_clusters": 2}, {"kind": "pixels"}
+    row = clustering(FED, eigen, pixels, keep=("signatures",))
+    refused("EigenRelevance has no array signatures_ to keep", compute, [row])
+
+
 def nothing():
     """Forgets its `return`."""
 

@@ -85,7 +85,12 @@ def _arrays_of(clusterer: Any, task: Task) -> Arrays:
     if keep and task.fed.clusters is not None:
         arrays["clusters"] = small(task.fed.clusters)
     for name in keep:
-        value = np.asarray(getattr(clusterer, f"{name}_"))
+        value = np.asarray(getattr(clusterer, f"{name}_", None))
+        if value.dtype == object:
+            raise FltnbError(
+                f"{type(clusterer).__name__} has no array {name}_ to keep: leave "
+                f"{name!r} out of keep."
+            )
         if value.dtype == np.float64:
             value = value.astype(np.float32)
         arrays[name] = value
