@@ -275,3 +275,19 @@ def test_a_sketch_that_holds_as_much_as_the_rows_is_said(app, caplog):
     )
     clients = server.start(nodes, np.zeros(5), rounds=0)
     assert not any("sketch" in client["warning"] for client in clients)
+
+
+def test_a_mean_beyond_all_numbers_leaves_the_others_their_scale():
+    rng = np.random.default_rng(0)
+    sums = {node: scaling.sums_of(rng.normal(size=(5, 2))) for node in range(3)}
+    sums[1]["mean"][0] = 1e308
+
+    def ask(kind, letters):
+        if any(letter.arrays for letter in letters.values()):
+            return {node: Letter({}, {"columns": 2}) for node in letters}
+        return {node: Letter(sums[node], {}) for node in letters}
+
+    agreement = scaling.Agreement("scaling", 2, ask)
+    faults = agreement.meet(range(3))
+    assert faults == {1: "sent sums that are not finite numbers"}
+    assert agreement.told == {0, 2} and np.isfinite(agreement.scaling.mean).all()

@@ -374,6 +374,9 @@ def _fault(sums: Sums, usual: int) -> str:
         return f"sent sums of {np.size(sums['mean'])} columns, most others {usual}"
     numbers = all(sums[part].dtype.kind in "fiu" for part in PARTS)
     finite = numbers and all(np.isfinite(sums[part]).all() for part in PARTS)
+    if finite:  # so large a mean would leave no scale for anybody
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(sums["count"] * sums["mean"].astype(float) ** 2).all()
     if not finite or (sums["count"] < 0).any() or (sums["squares"] < 0).any():
         return "sent sums that are not finite numbers"
     return ""
