@@ -26,7 +26,7 @@ from .contract import (
 from .devices import best_device, device_of, has_bfloat16
 from .evaluation import Evaluation
 from .functional import FunctionalEngine
-from .losses import Loss
+from .losses import repr_of
 from .runner import Way
 from .serial import SerialEngine
 from .stacked import StackedEngine, sharing, train_together
@@ -237,16 +237,9 @@ def _stacked(
     if step != "auto":
         raise FltnbError(
             f"Step {step!r} is for fltnb's own networks with cross entropy, and this "
-            f"is {model.name} with {_named(spec.loss)}: leave it at 'auto'."
+            f"is {model.name} with {repr_of(spec.loss)}: leave it at 'auto'."
         )
     return FunctionalEngine(fed, model, spec, place)
-
-
-def _named(loss: Loss) -> str:
-    """Return a loss by name."""
-    if isinstance(loss, str):
-        return loss
-    return loss.__name__
 
 
 def _check_place(model: Model, backend: Backend, place: torch.device) -> None:

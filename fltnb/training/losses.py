@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,6 +209,10 @@ def settings(spec: TrainSpec) -> dict[str, Any]:
     return found
 
 
-def repr_of(loss: Callable) -> str:
-    """Return a function's name, or an object as it prints itself."""
-    return getattr(loss, "__qualname__", printed(loss))
+def repr_of(loss: Loss) -> str:
+    """Return a loss's name, or a module as torch prints it."""
+    if isinstance(loss, partial):
+        return repr_of(loss.func)
+    if isinstance(loss, (str, torch.nn.Module)):
+        return printed(loss)
+    return getattr(loss, "__qualname__", type(loss).__qualname__)
