@@ -325,10 +325,29 @@ def test_one_at_a_time_computes_a_key_whoever_came_when():
 
 def test_distances_need_no_true_clusters():
     fed = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4, "alpha": 1.0}
-    row = distances(fed, "mlp32", {"local_epochs": 1, "lr": 0.1}, {"name": "emd"})
+    row = distances(fed, "mlp32", {"local_epochs": 1, "lr": 0.1}, {"name": "updates"})
     (done,) = compute([row], progress=False)
     assert done.arrays["distance"].shape == (4, 4) and "clusters" not in done.arrays
     assert done.numbers["n_clients"] == 4 and "ari" not in done.numbers
+
+
+def test_distances_that_cannot_be_measured_are_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(computing.measure, "cluster", None)  # nothing is computed
+    first = clustering(FED, {"name": "MeanImage"}, {"kind": "pixels"})
+    lr, updates = {"lr": 0.1}, {"name": "updates"}
+
+    def row(how=lr, measure=updates, model="mlp32"):
+        return [first, distances(FED, model, how, measure)]
+
+    refused("Unknown distance 'emd'", compute, row(measure={"name": "emd"}))
+    refused("Unknown model 'mpl'", compute, row(model="mpl"))
+    refused("Unknown option of training 'rate'", compute, row({"rate": 0.1}))
+    refused("lr must be a number", compute, row({"lr": -1}))
+    emd = {"name": "EMDClustering"}
+    refused("validation samples", compute, row(measure=emd))
+    clients, emd = first.experiment.federation, fl.EMDClustering(tolerance=0.1)
+    own = Row({}, fl.Clustering(clients, emd, fl.OwnModels("mlp32")))
+    refused("validation samples", compute, [first, own])
 
 
 def test_what_a_clusterer_does_not_have_cannot_be_kept():

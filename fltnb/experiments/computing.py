@@ -108,8 +108,11 @@ def compute(
         checkpoint_path(key).unlink(missing_ok=True)
     missing = _once([task for task in tasks if task.key not in known])
     for task in missing:
-        if task.experiment.kind == "clustering":
-            measure.check_clustering(task)
+        with noted(task.row):
+            if task.experiment.kind == "clustering":
+                measure.check_clustering(task)
+            if task.experiment.kind == "distances":
+                measure.check_distances(task)
 
     how = How(device, backend, since, progress)
     done = _done(missing, n_jobs, how)

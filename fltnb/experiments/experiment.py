@@ -266,7 +266,7 @@ class Distances(Experiment):
     ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
     ... )
     >>> training = {"local_epochs": 1, "lr": 0.1}
-    >>> measure = {"name": "emd"}
+    >>> measure = {"name": "updates"}
     >>> sorted(fl.Distances(clients, "mlp32", training, measure).settings)
     ['federation', 'measure', 'model', 'training']
     """

@@ -3,7 +3,8 @@
 import functools
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..methods import ownmodels
 from ..methods.ownmodels import OwnModels
-from ..settings import plain
+from ..methods.samples import check_validation
+from ..settings import checked, plain
 from .experiment import Clustering, Distances, Study
 from .finished import Arrays, Finished, Values, columns_of
 from .grid import noted
@@ -106,7 +108,7 @@ def check_clustering(task: Task) -> None:
     ------
     FltnbError
         The encoder is not one, or clients' own networks are given to a clusterer that
-        compares embeddings; or the clusterer itself refuses.
+        compares embeddings, or cannot be trained; or the clusterer itself refuses.
     """
     encoder = task.experiment.encoder
     name = task.experiment.settings["clusterer"]["name"]
@@ -121,9 +123,47 @@ def check_clustering(task: Task) -> None:
             f"{encoder!r} is not an encoder: give fl.encoders.EncoderSpec(...) or "
             "fl.OwnModels(...)."
         )
+    if own_models:
+        training = asdict(encoder)
+        _check_alone(task, training.pop("model"), training, validation=True)
     clusterer = clusterer_of(task.experiment)
     if hasattr(clusterer, "check"):
         clusterer.check(task.fed.sizes.tolist())
+
+
+MEASURES = ("parameters", "last layer", "updates", "angles", "EMDClustering")
+"""Names of the distances of :func:`fltnb.methods.ownmodels.measure`."""
+
+
+def check_distances(task: Task) -> None:
+    """Refuse distances that cannot be measured, before any are computed.
+
+    Raises
+    ------
+    FltnbError
+        There is no such distance, network or option of the training, or no validation
+        samples, which EMD-CFL's distance needs.
+    """
+    experiment: Distances = task.experiment
+    name = choose(experiment.measure["name"], MEASURES, "distance")
+    _check_alone(task, experiment.model, experiment.training, name == "EMDClustering")
+
+
+def _check_alone(
+    task: Task, model: str, training: Mapping[str, Any], validation: bool
+) -> None:
+    """Refuse clients that cannot train alone, or lack validation samples if needed."""
+    from .. import models
+    from ..training import TrainSpec
+    from ..training.contract import validate
+
+    fed = task.fed
+    assert fed is not None  # an experiment on clients
+    options = checked(TrainSpec, training, "training")
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    validate(fed, net, TrainSpec(**options))
+    if validation:
+        check_validation(fed, "EMD-CFL")
 
 
 def clusterer_of(experiment: Clustering) -> Any:
