@@ -377,10 +377,17 @@ def test_who_cannot_compare_itself_with_others_is_left_out():
     for client, (ill, why) in spoilt.items():
         nodes = Nodes(eigen, range(7))
         nodes.ill = {(client, "query.sketch"): ill}
-        server = ClusteredFedAvg(eigen, min_available_nodes=6, patience=0)
+        server = ClusteredFedAvg(eigen, min_available_nodes=6, patience=60)
         clients = server.start(nodes, START, rounds=1)
         assert [one["number"] for one in clients] == [*{*range(7)} - {client}]
         assert server.left_out[100 + client].startswith(why)
+
+    failures = iter([True])  # once: its app starts again
+    nodes.ill = {
+        (1, "query.sketch"): second(lambda well: "E" if next(failures, 0) else well)
+    }
+    server = ClusteredFedAvg(eigen, min_available_nodes=6, patience=60)
+    assert len(server.start(nodes, START, rounds=1)) == 7 and not server.left_out
 
 
 def test_a_new_group_gets_no_model_of_clients_that_are_absent():

@@ -239,6 +239,7 @@ class ClusteredFedAvg:
         self.history: list[dict] = []
         self.left_out: dict[int, str] = {}
         self.failed: dict[int, str] = {}  # node -> its last error, until it answers
+        self.stumbled: set[int] = set()  # nodes that failed to compare themselves
         self.waiting_with = -1  # nodes that were connected at the last look
         self.models = self.initial[:0]  # no clusters yet
         self.file = path_of(self.checkpoint)
@@ -514,8 +515,8 @@ class ClusteredFedAvg:
 
         For clusterers whose distance needs a client's own samples, such as
         eigen-relevance: everybody gets all sketches, and its place among them. Only
-        usable answers are returned. A new client that fails here or sends something
-        else is left out.
+        usable answers are returned. A new client that fails here twice, or sends
+        something else, is left out.
         """
         relayed = clusterer.relay([client.sketch for client in clients])
         asked = {}
@@ -545,11 +546,16 @@ class ClusteredFedAvg:
         """Return why a client's answer to others' sketches cannot be used, or "".
 
         ``usual``: the shapes of most others' arrays; ``form``: the clusterer's
-        ``answer_shapes``. A client that is silent may answer the next time.
+        ``answer_shapes``. A client that is silent, or failed for the first time, may
+        answer the next time.
         """
         if client.node not in came:
             error = self.failed.get(client.node)
-            return f"failed with {error}" if error else ""
+            if error and client.node in self.stumbled:
+                return f"failed with {error}"
+            if error:
+                self.stumbled.add(client.node)
+            return ""
         answer = came[client.node]
         fault = fault_of(answer.arrays, widths(answer.arrays), form)
         if not fault and _shapes(answer) != usual:
