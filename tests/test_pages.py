@@ -362,6 +362,11 @@ def test_verdicts_are_a_table_with_the_printed_number_beside_ours():
             *("+53.8", "+18.0\xa0✘", "+51.6\xa0✔"),
         ],
     ]
+    # where it agrees the first number is enough, else the rest may be the reason
+    longer = tested.assign(text=tested["text"] + ", or +1 with another network")
+    assert cells(page.verdict_table(longer))[2][3:] == [
+        *("+53.8", "+18.0, or +1 with another network ✘", "+51.6\xa0✔"),
+    ]
     narrow = cells(page.verdict_table(tested, columns=2))
     assert narrow[1] == ["claim", "outcome", "tested\xa0on", "printed", "here"]
     # nothing was run, and nothing of it is printed: the reasons are left

@@ -97,7 +97,7 @@ def _placed(tested: pd.DataFrame) -> pd.DataFrame:
         where = line["where"]
         row = {
             "id": line["id"],
-            "cell": re.split(r" \(|; |, ", line["text"])[0],
+            "cell": _cell(line),
             "color": "",
             "above": "printed",
             "head": where,
@@ -113,6 +113,13 @@ def _placed(tested: pd.DataFrame) -> pd.DataFrame:
         rows.append(row)
     names = ["id", "cell", "color", "above", "head", "order"]
     return pd.DataFrame(rows, columns=names).sort_values("order", kind="stable")
+
+
+def _cell(line: Line) -> str:
+    """Return a number's text: its beginning, which is enough where a claim agrees."""
+    if line["outcome"] not in ("", "agrees") and line["variant"] != "printed":
+        return line["text"]
+    return re.split(r" \(|; |, ", line["text"])[0]
 
 
 def _order(line: Line) -> tuple[bool, int, str, int]:
