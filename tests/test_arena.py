@@ -404,12 +404,14 @@ def test_a_wrong_k_is_told_and_runs_of_the_table_are_not_played_again(
         mean = by_hand.clients["test"].mean()
         assert accuracy["IFCA", off] == pytest.approx(mean, abs=1e-6)
 
-    # nothing is played twice, and each told number is compared on its own
+    # nothing is played twice; a federation is one pair, however many numbers were told
     monkeypatch.setattr(play, "played", None)
     again = arena.everybody_wrong_k(**only, compute=True)
     assert again.runs["accuracy"].tolist() == found.runs["accuracy"].tolist()
     (pair,) = statistics.compared(again.runs, "IFCA", ["Local"])
-    assert pair["pairs"] == 3
+    assert pair["pairs"] == 1
+    gap = accuracy["IFCA"].mean() - same["Local"]
+    assert pair["difference"] == pytest.approx(gap, abs=1e-4)
 
 
 def test_arena_all_wrong_k_plays_all_and_takes_no_track(own_table, monkeypatch, capsys):

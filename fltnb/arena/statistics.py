@@ -75,6 +75,16 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.pivot(index=["cell", "seed"], columns="method", values="accuracy")
 
 
+def by_federation(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracies: a row for each federation and seed, a column for each method.
+
+    If methods were told several numbers of clusters, this is their mean: runs on one
+    federation are not independent pairs.
+    """
+    place = [*PLACE, "seed"]
+    return runs.pivot_table("accuracy", index=place, columns="method", aggfunc="mean")
+
+
 def compared(
     runs: pd.DataFrame, method: str, others: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -87,10 +97,10 @@ def compared(
         points), ``p`` (two-sided), ``corrected``, ``verdict`` ("better", "worse" or
         "not told apart").
     """
-    table = scores(runs)
+    table = by_federation(runs)
     found = []
     for other in others:
-        # cells and seeds that both have played
+        # federations and seeds that both have played
         pairs = table.reindex(columns=[method, other]).dropna()
         differences = pairs[method] - pairs[other]
         mean = float(differences.sum() / max(len(pairs), 1))

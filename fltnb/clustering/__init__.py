@@ -7,7 +7,7 @@ adds them to :data:`CLUSTERERS` when it is imported.
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..settings import brief, checked, plain
 from .base import ClientClusterer, sketch_bytes
 from .centroids import PCAKMeans
@@ -67,7 +67,12 @@ def build(settings: Mapping[str, Any]) -> ClientClusterer:
             f"The settings of a clusterer must be a dict with a name, not {settings!r}."
         )
     options = dict(settings)
-    name = choose(options.pop("name", None), CLUSTERERS, "clusterer")
+    name = options.pop("name", None)
+    if name not in CLUSTERERS:
+        raise FltnbError(
+            f"Unknown clusterer {name!r}: choose one of {', '.join(CLUSTERERS)}; this "
+            "project's own are there after `import fltnb.clustering.ours`."
+        )
     made = CLUSTERERS[name]
     return made(**checked(made, options, f"clusterer {name}"))
 
