@@ -909,3 +909,13 @@ def test_a_study_says_on_which_clients_it_was_computed(monkeypatch):
     both = {"dataset": "cifar10", "kind": "cross_tasks", "other": "cifar100"}
     origin = saving.origins({"federation": both})
     assert origin == "cifar10: official; cifar100: copies"
+
+
+def test_a_zero_counts_among_the_options_of_a_study_where_it_is_no_default():
+    def noisy(noise=0.1, seed=0):
+        return {"noise": noise}
+
+    ids = [fl.Study(noisy, {"noise": noise} if noise else {}).id for noise in (0, 0.1)]
+    assert len({*ids, fl.Study(noisy, {"noise": 0}).id}) == 3
+    assert fl.Study(noisy, {"seed": 0}).id == fl.Study(noisy).id
+    refused('an option "function"', lambda: fl.Study(noisy, {"function": "x"}).id)

@@ -4,6 +4,7 @@ An experiment is identified by a hash of its settings, in all notebooks.
 """
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -12,7 +13,7 @@ from typing import Any
 from .. import clustering, encoders, federations, methods
 from ..clustering import ours as _ours  # noqa: F401  clusterers that settings may name
 from ..encoders import EncoderSpec
-from ..errors import unwritten
+from ..errors import FltnbError, unwritten
 from ..federations import Federation
 from ..federations.recipe import Recipe
 from ..methods import Method
@@ -334,14 +335,28 @@ class Study(Experiment):
 
     @functools.cached_property
     def settings(self) -> Values:
-        """Return all settings that determine the numbers, JSON-able."""
+        """Return all settings that determine the numbers, JSON-able.
+
+        Raises FltnbError if an option is called "function".
+        """
+        if "function" in self.options:
+            raise FltnbError(
+                'A study cannot have an option "function", which names the study: '
+                "rename it."
+            )
         module = self.function.__module__.rpartition(".")[2]
         name = f"{module}.{self.function.__name__}"
         found = plain({"function": name, **self.options})
         for name, canonical in _CANONICAL.items():
             if name in found:
                 found[name] = canonical(found[name])
-        return _without_zeros(found)
+        kept = _without_zeros(found)
+        known = inspect.signature(self.function).parameters
+        for name in found.keys() - kept.keys():  # a zero need not be the default
+            usual = known[name].default if name in known else 0
+            if usual and usual is not inspect.Parameter.empty:
+                kept[name] = found[name]
+        return kept
 
 
 _CANONICAL = {
