@@ -535,7 +535,9 @@ def test_a_budget_ends_between_runs_and_the_next_call_goes_on(toy, monkeypatch):
 
 
 def test_a_budget_too_small_for_a_cell_is_refused(toy):
-    refused("budget of 1 s is too small for one run", play.check_budget, 1.0)
+    refused("budget of 1 s is too small for one run", play.check_limits, 1.0, 1)
+    only = {"methods": ["Local"], "demo": True, "compute": True, "jobs": 0}
+    refused("jobs must be a whole number of at least 1", arena.everybody, **only)
     asked = ["arena", "FedAvg", "--demo", "--budget"]
     assert main([*asked, "1s"]) == main([*asked, "soon"]) == 2
     assert main(["arena", "all", "--demo", "--budget", "1s"]) == 2

@@ -14,7 +14,7 @@ from ..methods import Method
 from ..settings import plain
 from . import statistics, tracks, tuning
 from .entry import Entry, beside, entry
-from .play import Task, check_budget, play, tuned
+from .play import Task, check_limits, play, tuned
 
 FORMAT = 1
 PARTS = {"method", "rules", "seeds", "cells", "runs", "statistics", "environment"}
@@ -105,7 +105,7 @@ def compete(
     ['Ditto', 'FedAvg', 'FedRep', 'Local', 'Oracle']
     """
     begun = time.monotonic()
-    check_budget(budget)
+    check_limits(budget, jobs)
     who = entry(where)
     if rules.tuned and not who.space:
         raise FltnbError(

@@ -262,8 +262,9 @@ def _clustering(
     return {"ari": round(index, 6), "n_clusters": found}
 
 
-def check_budget(budget: float | None) -> None:
-    """Refuse a budget, in seconds, that is too small for a run."""
+def check_limits(budget: float | None, jobs: int) -> None:
+    """Refuse a budget, in seconds, that is too small for a run, or no processes."""
+    check("jobs", jobs, Count)
     if budget is not None and budget < USUAL:
         raise FltnbError(
             f"A budget of {budget:g} s is too small for one run, which takes about "

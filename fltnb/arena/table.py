@@ -21,7 +21,7 @@ from ..experiments.key import digest, versions
 from ..methods import METHODS
 from . import files, statistics, tracks
 from .entry import BESIDE, ENCODED, IDS_OF_OURS, PLAYERS, Entry, entry
-from .play import Task, check_budget, play
+from .play import Task, check_limits, play
 
 SEEDS = (0, 1, 2, 3, 4)
 """Fixed before the first run of the table. Seeds drawn from each method's source, as
@@ -158,7 +158,7 @@ def everybody(
     today = {name: version(one) for name, one in who.items()}
     lines = files.read(folder(demo), today)
     if compute:
-        check_budget(budget)
+        check_limits(budget, jobs)
         missing = [task for name, task in asked.items() if name not in lines.runs]
         missing = playable(missing, tell)
         lines.add(play(missing, budget, jobs, tell), today)

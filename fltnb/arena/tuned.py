@@ -19,7 +19,7 @@ from ..settings import plain
 from . import files, statistics, table, tracks, tuning
 from .entry import Entry
 from .files import Lines
-from .play import Task, check_budget, play, trial_tasks
+from .play import Task, check_limits, play, trial_tasks
 from .table import Table, Tell
 from .tracks import Cell
 
@@ -80,7 +80,7 @@ def everybody_tuned(
         files.read(table.folder(demo), usual),
     )
     if compute:
-        check_budget(budget)
+        check_limits(budget, jobs)
         _compute(tuned, cells, today, jobs, budget, tell)
 
     n_asked = 0

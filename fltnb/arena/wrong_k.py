@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..errors import FltnbError
 from . import files, statistics, table, tracks
 from .entry import Entry
-from .play import Task, check_budget, play
+from .play import Task, check_limits, play
 from .table import Table, Tell
 from .tracks import Cell
 
@@ -69,7 +69,7 @@ def everybody_wrong_k(
     lines = files.read(table.folder(demo) / "wrong_k", today, files.WITH_OPTIONS)
     asked = _asked(list(who.values()), seeds, demo)
     if compute:
-        check_budget(budget)
+        check_limits(budget, jobs)
         missing = []
         for one, _, task in asked:
             if task.options and files.name_of(task, one.name) not in lines.runs:
