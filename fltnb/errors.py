@@ -22,6 +22,10 @@ class FltnbError(ValueError):
     names_clients = False  # whether the message has clients' names, not their numbers
 
 
+class UnstableError(FltnbError):
+    """A training inside a method's step diverged: the run ends as one that diverged."""
+
+
 def first_line(error: Exception) -> str:
     r"""Return the first line of an error's message, without its final full stop.
 

@@ -26,7 +26,7 @@ from .arrays import as_array
 from .checkpoint import Checkpoint
 from .course import Asked, Course, draws, participants
 from .data import array_digest
-from .errors import FltnbError, by_name
+from .errors import FltnbError, UnstableError, by_name, first_line, with_names
 from .federations import Federation
 from .federations.phases import phases
 from .federations.recipe import Recipe
@@ -367,11 +367,8 @@ def _loop(
     stopped = ""
     for round in range(done.round + 1, rounds + 1):
         before = course.fed, done.state
-        course.enter(round)
-        state, clients, trained = yield from course.train(round)
-        reason = course.divergence(state, clients, trained)
-        reason = reason or course.collect(state, clients, trained.theta, round)
-        if reason:
+        trained, reason = yield from _round(course, round)
+        if trained is None or reason:
             stopped = (
                 f"Training stopped at round {round} of {rounds}: {reason}. Everything "
                 "up to the round before is kept."
@@ -391,6 +388,25 @@ def _loop(
 
     bar.close()
     return course.result(stopped)
+
+
+def _round(
+    course: Course, round: int
+) -> Generator[Asked, Trained | None, tuple[Trained | None, str]]:
+    """Train and collect a round.
+
+    Returns what was trained (None if the method could not even do that), and why the
+    run must stop, or "".
+    """
+    try:
+        course.enter(round)
+        state, clients, trained = yield from course.train(round)
+        reason = course.divergence(state, clients, trained)
+        reason = reason or course.collect(state, clients, trained.theta, round)
+    except UnstableError as error:
+        said = with_names(first_line(error), course.fed.names)
+        return None, said[0].lower() + said[1:]
+    return trained, reason
 
 
 def check(

@@ -72,6 +72,15 @@ def test_a_network_of_the_package_is_given_by_name_or_made(fed):
     refused(said, run, fl.methods.FedAvg(), fed, other)
 
 
+def test_a_first_training_that_diverges_ends_the_run_and_not_a_grid(fed):
+    method = fl.methods.StoCFL()
+    with pytest.raises(fl.rounds.DivergedError) as found:
+        run(method, fed, "mlp32", rounds=3, participation=0.5, lr=1e30, progress=False)
+    assert found.value.run.history["round"].tolist() == [0, 0]
+    assert "round 1 of 3: the first training of client" in str(found.value)
+    assert "is kept" in found.value.run.stopped
+
+
 def test_two_runs_are_bit_identical_and_seeds_differ(fed):
     a, b, c = (run(fl.methods.FedSEM(2), fed, **QUICK, seed=seed) for seed in (3, 3, 4))
     same(a, b)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..aggregate import mix
-from ..errors import FltnbError
+from ..errors import UnstableError
 from .modelspace import with_rows
 from .state import AState, State
 
@@ -41,14 +41,14 @@ def first_training(
 ) -> np.ndarray:
     """Return the models (n, P) that clients (n,) train from the model ``theta`` (1, P).
 
-    Raises FltnbError if a training diverged.
+    Raises UnstableError if a training diverged.
     """
     options: dict[str, Any] = {} if how is None else {"how": how}
     rows = np.zeros_like(clients)
     found = engine.train(theta, rows, clients, round, **options)
     lost = ~np.isfinite(found.theta).all(axis=1)
     if lost.any():
-        raise FltnbError(
+        raise UnstableError(
             f"The first training of client {clients[lost][0]} diverged: choose a "
             "smaller lr."
         )

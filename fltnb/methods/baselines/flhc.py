@@ -8,7 +8,7 @@ from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from ...clustering.pacfl import flat_clusters
-from ...errors import FltnbError
+from ...errors import FltnbError, UnstableError
 from ...settings import Count, Natural, NonNegative
 from ..base import Context, HardMethod
 from ..modelspace import blocks, cosines, group_means
@@ -129,7 +129,7 @@ class FLHC(HardMethod):
         if fine.all():
             state = self._clustered(state, trained.theta, len(clients))
         elif fine[clients].all():
-            raise FltnbError(
+            raise UnstableError(
                 f"The training of client {int(fine.argmin())} in the clustering "
                 f"round, {round}, diverged: choose a smaller lr."
             )
