@@ -23,7 +23,24 @@ class FltnbError(ValueError):
 
 
 class UnstableError(FltnbError):
-    """A training inside a method's step diverged: the run ends as one that diverged."""
+    """A training inside a method's step diverged: the run ends as one that diverged.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> class Careless(fl.methods.FedAvg):
+    ...     def observe(self, state, clients, round, engine):
+    ...         raise UnstableError("The first look at client 0 diverged: halve lr.")
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> try:
+    ...     fl.run(Careless(), fed, "mlp32", rounds=2, progress=False)
+    ... except fl.rounds.DivergedError as error:
+    ...     print(str(error).partition(".")[0])
+    Training stopped at round 1 of 2: the first look at client 0 diverged: halve lr
+    """
 
 
 def first_line(error: Exception) -> str:

@@ -108,11 +108,7 @@ def compute(
         checkpoint_path(key).unlink(missing_ok=True)
     missing = _once([task for task in tasks if task.key not in known])
     for task in missing:
-        with noted(task.row):
-            if task.experiment.kind == "clustering":
-                measure.check_clustering(task)
-            if task.experiment.kind == "distances":
-                measure.check_distances(task)
+        _check(task)
 
     how = How(device, backend, since, progress)
     done = _done(missing, n_jobs, how)
@@ -149,9 +145,16 @@ def check_all(rows: Iterable[Row]) -> None:
     >>> fl.experiments.check_all(fl.grid(plan, seed=[0]))
     """
     for row in {row.experiment.id: row for row in rows}.values():
-        task = prepare(row)
+        _check(prepare(row))
+
+
+def _check(task: Task) -> None:
+    """Refuse clusterings and distances that cannot be computed (FltnbError)."""
+    with noted(task.row):
         if task.experiment.kind == "clustering":
             measure.check_clustering(task)
+        if task.experiment.kind == "distances":
+            measure.check_distances(task)
 
 
 def look_up(

@@ -131,10 +131,6 @@ def check_clustering(task: Task) -> None:
         clusterer.check(task.fed.sizes.tolist())
 
 
-MEASURES = ("parameters", "last layer", "updates", "angles", "EMDClustering")
-"""Names of the distances of :func:`fltnb.methods.ownmodels.measure`."""
-
-
 def check_distances(task: Task) -> None:
     """Refuse distances that cannot be measured, before any are computed.
 
@@ -145,7 +141,7 @@ def check_distances(task: Task) -> None:
         samples, which EMD-CFL's distance needs.
     """
     experiment: Distances = task.experiment
-    name = choose(experiment.measure["name"], MEASURES, "distance")
+    name = choose(experiment.measure["name"], ownmodels.DISTANCES, "distance")
     _check_alone(task, experiment.model, experiment.training, name == "EMDClustering")
 
 

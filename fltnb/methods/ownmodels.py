@@ -18,7 +18,7 @@ from scipy.spatial.distance import pdist, squareform
 from ..clustering import PACFL, EMDClustering
 from ..clustering.cuts import cut, relabel
 from ..clustering.emd import farther
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from ..settings import brief
@@ -184,6 +184,10 @@ def penultimate(
         return torch.cat(out).numpy()
 
 
+DISTANCES = ("parameters", "last layer", "updates", "angles", "EMDClustering")
+"""Distances that :func:`measure` knows."""
+
+
 def measure(
     fed: Federation,
     net: Model,
@@ -213,8 +217,10 @@ def measure(
         Seed of EMD-CFL's projection; processes (without effect on the result).
     seen : tuple, optional
         The result of :func:`embedded`, to share it between several measures.
+
+    Raises FltnbError for another name.
     """
-    name = how["name"]
+    name = choose(how["name"], DISTANCES, "distance")
     if name == "EMDClustering":
         options = dict(how)
         options.pop("name")
