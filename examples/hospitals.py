@@ -63,11 +63,18 @@ def all_patients(seed: int = 0) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def place(table: pd.DataFrame, clusterer: fl.MergeGain, fed: fl.Federation) -> int:
-    """Return the cluster whose model would serve a newcomer best, by its own rows."""
+def place(
+    table: pd.DataFrame, clusterer: fl.clustering.ClientClusterer, fed: fl.Federation
+) -> int:
+    """Return the cluster whose model would serve a newcomer best, by its own rows.
+
+    -1: none fits; -2: several do.
+    """
     rows = fed.preprocessing.transform(table)
     classes = fed.class_numbers(table["outcome"])
-    return int(clusterer.place([rows], [classes])[0])
+    # only merging by gain looks at classes
+    y = [classes] if isinstance(clusterer, fl.MergeGain) else None
+    return int(clusterer.place([rows], y)[0])
 
 
 def save_networks(run: fl.Run, fed: fl.Federation, folder: Path) -> None:
@@ -88,8 +95,8 @@ def without_fltnb(folder: Path, cluster: int, table: pd.DataFrame) -> list[str]:
     code = f"{blocked}runpy.run_path({str(serve)!r}, run_name='__main__')"
     asked = [str(folder), str(cluster), str(folder / "newcomer.csv")]
     command = [sys.executable, "-c", code, *asked]
-    answers = subprocess.run(command, capture_output=True, text=True, check=True)
-    return answers.stdout.split()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def main(folder: Path) -> None:
@@ -114,9 +121,17 @@ def main(folder: Path) -> None:
 
     run = runs["as advised"]
     run.save(folder)
+    if run.labels is None:
+        print(
+            f"\nAdvised is {advice.recommended}: there are no clusters for newcomers."
+        )
+        return
     save_networks(run, fed, folder)
     newcomer = patients(1, NEWCOMER_ROWS, np.random.default_rng(1))
-    cluster = place(newcomer, advice.clusterers["MergeGain"], fed)
+    cluster = place(newcomer, advice.clusterers[advice.recommended], fed)
+    if cluster < 0:
+        print("\nNo cluster is clearly right for the newcomer: docs/clusterers.md")
+        return
     members = run.clients.query("cluster == @cluster")
     print(
         f"\nA newcomer of {NEWCOMER_ROWS} patients fits {', '.join(members['name'])}, "

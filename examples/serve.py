@@ -51,15 +51,25 @@ def inputs(table: pd.DataFrame, how: dict) -> torch.Tensor:
     return torch.from_numpy(rows)[:, None, None]
 
 
+def answers(outputs: torch.Tensor, reader: dict) -> list:
+    """Return what outputs (n, C) say of each row: a class, or a number."""
+    if reader["targets"] == "values":
+        return outputs[:, 0].tolist()
+    if outputs.shape[1] == 1:  # of two classes, trained with loss="binary"
+        places = (outputs[:, 0] > 0).long()
+    else:
+        places = outputs.argmax(dim=1)
+    return [reader["class_names"][place] for place in places.tolist()]
+
+
 def main(folder: Path, cluster: str, table: Path) -> None:
     """Print what the network of a cluster says of each row."""
     reader = json.loads((folder / "run.json").read_text(encoding="utf-8"))["reader"]
     how = reader["preprocessing"]
     rows = read(table, how)
     network = torch.export.load(folder / f"cluster_{cluster}.pt2").module()
-    answers = network(inputs(rows, how))
-    for place in answers.argmax(dim=1).tolist():
-        print(reader["class_names"][place])
+    for answer in answers(network(inputs(rows, how)), reader):
+        print(answer)
 
 
 def asked() -> argparse.Namespace:

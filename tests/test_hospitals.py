@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import fltnb as fl
 from fltnb import paths
@@ -38,6 +39,48 @@ def test_hospitals_are_grouped_trained_saved_and_serve_a_newcomer(
     assert shares[0] == shares[1] > 75
     again = fl.Run.load(tmp_path / "models")
     assert sorted(again.names) == sorted(example.NAMES)
+
+
+def test_hospitals_without_groups_or_for_nobody_end_in_a_sentence(
+    tmp_path, capsys, monkeypatch
+):
+    example = loaded()
+    monkeypatch.setattr(example, "ROWS", (60,) * 12)
+    advised = fl.advise(
+        fl.Federation.from_frame(
+            example.all_patients(), client="hospital", label="outcome", seed=0
+        ),
+        n_seeds=1,
+        progress=False,
+    )
+    run = fl.run
+    short = {"rounds": 1, "local_epochs": 1}
+    monkeypatch.setattr(fl, "run", lambda *a, **how: run(*a, **how | short))
+    monkeypatch.setattr(fl, "advise", lambda *a, **how: advised)
+    for name, says in (
+        ("one model for all", "Advised is one model for all: there are no clusters"),
+        ("MergeGain", "No cluster is clearly right"),
+    ):
+        advised.recommended = name
+        clusterer = advised.clusterers["MergeGain"]
+        monkeypatch.setattr(clusterer, "place", lambda x, y: [-1])
+        example.main(tmp_path / name)
+        assert says in capsys.readouterr().out
+        assert fl.Run.load(tmp_path / name)
+
+
+def test_a_newcomer_is_placed_by_the_clusterer_that_is_advised(monkeypatch):
+    example = loaded()
+    monkeypatch.setattr(example, "ROWS", (60,) * 12)
+    fed = fl.Federation.from_frame(
+        example.all_patients(), client="hospital", label="outcome", seed=0
+    )
+    newcomer = example.patients(1, 100, np.random.default_rng(1))
+    inputs = fed.preprocessing.transform(newcomer)
+    rows = [fed.inputs(index).reshape(len(index), -1) for index in fed.train]
+    for clusterer in (fl.clustering.MeanImage(), fl.EMDClustering("auto")):
+        place = example.place(newcomer, clusterer.fit(rows), fed)
+        assert place == clusterer.place([inputs])[0]
 
 
 def said_by(name, asked, monkeypatch, capsys):
@@ -98,6 +141,17 @@ def test_serve_names_columns_that_a_table_lacks(tmp_path, monkeypatch, capsys):
     table.write_text("age\n3\n")
     said, _ = said_by("serve.py", [tmp_path, 0, table], monkeypatch, capsys)
     assert said == f"{table} lacks sex: add these columns."
+
+
+def test_serve_answers_as_the_run_does_whatever_the_loss():
+    serve = runpy.run_path(str(paths.ROOT / "examples" / "serve.py"))
+    for targets, outputs, answers in (
+        ("classes", [[2.0, 1.0], [0.0, 3.0]], ["ill", "well"]),
+        ("classes", [[-2.0], [0.0], [3.0]], ["ill", "ill", "well"]),  # loss="binary"
+        ("values", [[-2.0], [3.5]], [-2.0, 3.5]),
+    ):
+        reader = {"targets": targets, "class_names": ["ill", "well"]}
+        assert serve["answers"](torch.tensor(outputs), reader) == answers
 
 
 def test_serve_reads_rows_as_the_run_does_or_says_why_not(tmp_path, capsys):
