@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 
 from fltnb import paths
@@ -17,6 +18,7 @@ sys.path.insert(0, str(DOCS / "_ext"))
 
 from formulas import mathml  # noqa: E402
 from gallery import outputs  # noqa: E402
+from measured import dots, means_of  # noqa: E402
 from pages import broken_links, check_outputs  # noqa: E402
 from terms import pattern  # noqa: E402
 
@@ -156,3 +158,13 @@ def test_terms_are_whole_words_in_either_case_and_plural_and_initials_as_they_ar
         "ARI",
         "mover’s distance",
     ]
+
+
+def test_a_method_is_told_to_be_behind_the_best_or_ahead_of_the_others():
+    rows = pd.DataFrame({"value": [-30.0, -50.0, 2.0], "ari": None, "bytes": 2e6})
+    rows = rows.assign(method=["fedavg", "local", "oracle"], row="labels")
+    assert means_of(rows[:2]) == "40.0 points behind the best, 2 MB sent"
+    assert means_of(rows[2:]) == "2.0 points ahead of the best other, 2 MB sent"
+    drawn = dots(rows, "oracle", -40, 0, "points")
+    assert "Oracle among 2 others" in drawn and "≤ −40" in drawn and "≥ 0" in drawn
+    assert "≥" not in dots(rows[:2], "fedavg", -40, 0, "points")

@@ -88,7 +88,7 @@ def dots(rows: pd.DataFrame, method: str, low: float, high: float, axis: str) ->
         return f"{100 * (min(max(value, low), high) - low) / (high - low):.1f}%"
 
     color = fl.plots.style(method).color
-    said = f"{label(method)} among {rows['method'].nunique()} others: {axis}"
+    said = f"{label(method)} among {rows['method'].nunique() - 1} others: {axis}"
     parts = [f'<div class="measured" role="img" aria-label="{escape(said)}">']
     for name, here in rows.groupby("row", sort=False):
         line = '<line x1="0" x2="100%" y1="50%" y2="50%"/>'
@@ -101,6 +101,8 @@ def dots(rows: pd.DataFrame, method: str, low: float, high: float, axis: str) ->
     ticks = [signed(value) for value in (low, (low + high) / 2, high)]
     if rows["value"].min() < low:
         ticks[0] = f"≤ {ticks[0]}"
+    if rows["value"].max() > high:
+        ticks[-1] = f"≥ {ticks[-1]}"
     marks = "".join(f"<span>{tick}</span>" for tick in ticks)
     parts.append(f'<div class="ticks">{marks}</div>')
     parts.append(f'<div class="axis">{escape(axis)}; grey: other methods</div></div>')
@@ -109,10 +111,12 @@ def dots(rows: pd.DataFrame, method: str, low: float, high: float, axis: str) ->
 
 def means_of(own: pd.DataFrame) -> str:
     """Say a method's means: accuracy behind the best, clusters, and what it sent."""
+    ahead = own["value"].mean().round(1)
+    where = "ahead of the best other" if ahead > 0 else "behind the best"
     found = own["ari"].mean()
     clusters = "" if pd.isna(found) else f", mean ARI {found:.2f}"
     return (
-        f"{-own['value'].mean():.1f} points behind the best{clusters}, "
+        f"{abs(ahead):.1f} points {where}{clusters}, "
         f"{own['bytes'].mean() / 1e6:,.0f} MB sent"
     )
 
