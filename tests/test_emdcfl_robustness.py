@@ -267,3 +267,17 @@ def test_cost_of_one_method_and_of_none(capsys):
         with pytest.raises(SystemExit):
             cost.main(arguments)
         assert words in capsys.readouterr().err
+
+
+def test_memory_that_a_method_needs_for_its_clients_counts_as_its_own(monkeypatch):
+    ran = []
+
+    def run(method, fed, *arguments, **options):
+        ran.append(fed.n_clients)
+        return fl_run(method, fed, *arguments, **options)
+
+    fl_run = fl.run
+    monkeypatch.setattr(fl, "run", run)
+    monkeypatch.setattr(cost, "peak", lambda: max(ran))  # as if it were the clients
+    row = cost.measure("fedavg", 2, DIGITS)
+    assert row["before"] == 2 and row["peak"] == 4
