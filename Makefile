@@ -251,7 +251,7 @@ lock: $(READY)
 clean:
 	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .coverage* .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	rm -rf notebooks/.ipynb_checkpoints *.egg-info build
-	find $(wildcard fltnb tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard fltnb tests benchmarks docs examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(if $(filter-out 0,$(ALL)),rm -rf results/store .venv)
 
 FORCE:

@@ -103,6 +103,7 @@ def draw(history: pd.DataFrame, picture: Path) -> None:
 def _panel(axes: Any, history: pd.DataFrame, what: str) -> None:
     """Draw one of the two: machines apart, as they have other numbers."""
     colors = {}
+    axes.xaxis.update_units(history["date"].astype(str))  # else machine by machine
     for _, one in history.groupby(list(MACHINE), dropna=False):
         for name in one:
             workload, _, measured = name.partition(" ")

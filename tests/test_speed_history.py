@@ -1,5 +1,7 @@
 """What `make bench SAVE=1` keeps: a line for each date and machine, and a picture."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -56,3 +58,13 @@ def test_the_picture_is_that_of_the_file(tmp_path):
     ours = (tmp_path / "speed.svg").read_text(encoding="utf-8")
     assert "times faster than DataLoader" in ours
     assert ours.count("W1") == history.PICTURE.read_text(encoding="utf-8").count("W1")
+
+
+def test_dates_stand_in_order_whatever_the_machine(tmp_path):
+    found = pd.DataFrame()
+    for date, cores in (("2026-11-23", 2), ("2026-12-01", 4), ("2026-12-10", 2)):
+        about = ABOUT | {"date": date, "cores": cores}
+        found = history.added(found, history.line_of(measured("W1", 8.0), about))
+    history.draw(found, tmp_path / "speed.svg")
+    drawn = re.findall(r">(2026-[-0-9]+)<", (tmp_path / "speed.svg").read_text("utf-8"))
+    assert drawn == 2 * found["date"].tolist()

@@ -16,6 +16,8 @@ import statistics
 import sys
 import time
 
+import joblib
+
 from ..common import load, save
 from ..workloads import WORKLOADS, EngineRound, ModuleLoop, Workload
 
@@ -129,7 +131,7 @@ def main() -> None:
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
     work = WORKLOADS["W1"]()
-    cores = os.cpu_count() or 1
+    cores = joblib.cpu_count()  # the pool's: a container may have less than all
     print(
         f"{work.what}\n    data: {work.origin}; {cores} cores, load average "
         f"{load():.2f}, {platform.platform()}"
