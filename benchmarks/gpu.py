@@ -427,7 +427,11 @@ def main(arguments: list[str] | None = None) -> list[Values]:
         "--parts", nargs="+", choices=PARTS, default=PARTS, help="by default all"
     )
     parser.add_argument("--tiny", action="store_true", help="small numbers")
-    parser.add_argument("--save", action="store_true", help="into results/benchmarks")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help=f"into results/benchmarks/{FILE}, in place of all that is there",
+    )
     parser.add_argument("--picture", action="store_true", help="of the saved table")
     options = parser.parse_args(arguments)
     if options.picture:
@@ -435,6 +439,8 @@ def main(arguments: list[str] | None = None) -> list[Values]:
         return []
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here: give --device cpu, and --tiny")
+    if options.save and options.tiny:
+        parser.error("--tiny measures nothing to keep: leave out --save")
     given = options.device, options.minutes, options.tiny, options.parts
     keep = None
     if options.save:

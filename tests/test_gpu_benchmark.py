@@ -29,6 +29,15 @@ def test_it_measures_everything_tiny(monkeypatch, capsys):
     assert "no time for" not in capsys.readouterr().out
 
 
+def test_small_numbers_do_not_take_the_place_of_measured_ones(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    with pytest.raises(SystemExit):
+        gpu.main(["--device", "cpu", "--tiny", "--save", "--minutes", "0"])
+    assert "leave out --save" in capsys.readouterr().err
+
+
 def test_what_there_is_no_time_for_is_said(capsys):
     clock = gpu.Clock(0.0)
     assert gpu.agreement("cpu", ["eager"], clock) == []
