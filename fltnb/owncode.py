@@ -9,12 +9,11 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .arrays import as_array
-from .errors import FltnbError
 
 # Packages with known code: results name the code, or record the package's version.
 KNOWN = {
@@ -48,8 +47,9 @@ def code_of(*things: Any) -> str:
 
     The digits are a hash of their bytecode, with constants, defaults, and the values
     (:func:`counts`) and own functions to which they refer, also in modules of the
-    user's own, as ``helpers.blend``. Of objects that are called, attributes count.
-    Another version of Python may give another hash.
+    user's own, as ``helpers.blend``. Of objects that are called, attributes count. Of
+    what is Python's or another installed package's only the name counts. Another
+    version of Python may give another hash.
     """
     seen: set[int] = set()
     total = hashlib.sha256()
@@ -71,14 +71,34 @@ def counts(value: Any) -> bool:
 
     It is plain, several values, an array, or it is called.
     """
-    several = isinstance(value, (tuple, list, dict, set, frozenset))
-    known = isinstance(value, PLAIN) or callable(value)
-    return known or several or hasattr(value, "__array__")
+    several = (tuple, list, dict, set, frozenset)
+    known = isinstance(value, PLAIN + several) or callable(value)
+    return known or hasattr(value, "__array__")
 
 
 def _root(thing: Any) -> str:
     """Return the package that something comes from."""
     return str(getattr(thing, "__module__", "")).partition(".")[0]
+
+
+def _is_installed(root: str) -> bool:
+    """Return whether a package is Python's, or is installed as others' packages are.
+
+    The main module is the user's, also where an installed program began it.
+    """
+    if root in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules.get(root), "__file__", None)
+    return root != "__main__" and "-packages" in str(file)
+
+
+def _is_near(thing: Any, user: Any) -> bool:
+    """Return whether the code of something counts for a class or function that uses it.
+
+    It is the user's own, or of the same package.
+    """
+    root = _root(thing)
+    return root not in KNOWN and (root == _root(user) or not _is_installed(root))
 
 
 def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
@@ -134,7 +154,7 @@ def _of_class(kind: type, seen: set[int]) -> Iterator[str]:
     """Yield functions and plain values of a class and of its own bases."""
     for one in kind.__mro__:
         yield one.__qualname__
-        if not is_own(one):
+        if not _is_near(one, kind):
             continue
         for name, value in sorted(vars(one).items()):
             if name.startswith("__") and not isinstance(value, FunctionType):
@@ -160,7 +180,7 @@ def _of_array(thing: Any) -> Iterator[str]:
     """Yield type, shape and hash of an array or a tensor, if it has plain numbers."""
     try:
         array = as_array(thing, "Values")
-    except FltnbError:  # a sparse tensor
+    except Exception:  # such as a sparse tensor, or a symbol without a number
         return
     if array.dtype != object:
         content = hashlib.sha256(array.tobytes()).hexdigest()
@@ -186,8 +206,12 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     used |= _in_own_modules(used, _names_in(code, "LOAD_ATTR", "LOAD_METHOD"))
     for name, value in sorted(used.items()):
         named = callable(value) and hasattr(value, "__name__")
-        if counts(value) and not (named and _root(value) in KNOWN):
-            yield name
+        if not counts(value) or (named and _root(value) in KNOWN):
+            continue
+        yield name
+        if named and not _is_near(value, function):
+            yield f"{_root(value)} {value.__name__}"
+        else:
             yield from _texts(value, seen)
 
 
@@ -216,11 +240,10 @@ def _is_own_module(thing: Any) -> bool:
     if not isinstance(thing, ModuleType):
         return False
     root = thing.__name__.partition(".")[0]
-    if root in KNOWN or root in sys.stdlib_module_names:
-        return False
-    return "-packages" not in str(getattr(thing, "__file__", None))
+    return root not in KNOWN and not _is_installed(root)
 
 
+@cache
 def _names_in(code: CodeType, *how: str) -> set[str]:
     """Return the names that a code object and its inner ones look up in one way.
 

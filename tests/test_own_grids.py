@@ -232,6 +232,26 @@ def test_arrays_and_collections_that_code_uses_count():
     assert code_of(around.of) != code_of(Loss().of)
 
 
+def test_of_what_is_installed_the_name_counts_and_not_what_it_holds():
+    """It may be large, and hold other values in every process."""
+    own = {"__name__": "mine"}
+    exec("from tqdm import tqdm\nfrom functools import reduce as fold", own)
+    exec("def own(x): return fold(max, tqdm(x))", own)
+    before = code_of(own["own"])
+    own["tqdm"].held = {"bars": 3}
+    assert code_of(own["own"]) == before
+    del own["tqdm"].held
+    exec("from itertools import accumulate as fold", own)
+    assert code_of(own["own"]) != before
+
+    class Symbol:
+        def __array__(self, *_, **__):
+            raise TypeError("no number")
+
+    own["fold"] = Symbol()
+    assert code_of(own["own"]) != before
+
+
 def test_code_follows_what_it_uses_of_the_users_own_modules():
     helpers = ModuleType("helpers")
     helpers.inner = ModuleType("helpers.inner")
