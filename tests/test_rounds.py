@@ -68,8 +68,10 @@ def test_a_network_of_the_package_is_given_by_name_or_made(fed):
     assert np.array_equal(runs[0].theta, runs[1].theta)
     assert runs[0].settings == runs[1].settings
     other = fl.models.make("mlp32", (1, 9, 9), fed.n_classes)
-    said = "'mlp32' was made for samples of shape .1, 9, 9., and these have .1, 8, 8."
-    refused(said, run, fl.methods.FedAvg(), fed, other)
+    refused("1, 9, 9. and 10 outputs, and not", run, fl.methods.FedAvg(), fed, other)
+    # it would have the key of the usual one
+    more = fl.models.make("mlp32", fed.input_shape, 2 * fed.n_classes)
+    refused("and 20 outputs, and not", run, fl.methods.FedAvg(), fed, more)
 
 
 def test_a_first_training_that_diverges_ends_the_run_and_not_a_grid(fed):

@@ -150,8 +150,8 @@ def shaped(
     Parameters
     ----------
     model : str, nn.Module, function, Own or Model
-        A name for :func:`make`, or your own network (:func:`own`). A Model for samples
-        of this shape is returned as it is.
+        A name for :func:`make`, or your own network (:func:`own`). A Model for these
+        samples and this number of outputs is returned as it is.
     fed : Federation
     n_outputs : int, optional
         Number of outputs; by default one for each class.
@@ -160,7 +160,7 @@ def shaped(
     ------
     FltnbError
         The network cannot be made or applied, its outputs have a wrong shape, some of
-        its weights have no effect, or a Model is for samples of another shape.
+        its weights have no effect, or a Model has other inputs or outputs.
 
     Examples
     --------
@@ -172,15 +172,19 @@ def shaped(
     >>> fl.models.shaped("mlp32", fed).n_classes
     10
     """
+    n_outputs = n_outputs or fed.n_classes
+    if isinstance(model, OwnModel):
+        return model
     if isinstance(model, Model):
-        if not isinstance(model, OwnModel) and model.input_shape != fed.input_shape:
+        # results know such a network by its name alone
+        made = model.input_shape, model.n_classes
+        if made != (fed.input_shape, n_outputs):
             raise FltnbError(
-                f"The model {model.name!r} was made for samples of shape "
-                f"{model.input_shape}, and these have {fed.input_shape}: give its "
-                "name instead."
+                f"The model {model.name!r} was made for samples of shape {made[0]} "
+                f"and {made[1]} outputs, and not for {fed.input_shape} and "
+                f"{n_outputs}: give its name instead."
             )
         return model
-    n_outputs = n_outputs or fed.n_classes
     if isinstance(model, str):
         return make(model, fed.input_shape, n_outputs)
     return OwnModel.of(model, fed, n_outputs)
