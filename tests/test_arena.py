@@ -413,6 +413,12 @@ def test_a_wrong_k_is_told_and_runs_of_the_table_are_not_played_again(
     gap = accuracy["IFCA"].mean() - same["Local"]
     assert pair["difference"] == pytest.approx(gap, abs=1e-4)
 
+    # by the numbers that both were told, if runs are missing
+    runs = again.runs[(again.runs["method"] != "FLT") | (again.runs["off"] == 2)]
+    (pair,) = statistics.compared(runs, "IFCA", ["FLT"])
+    gap = accuracy["IFCA", 2] - accuracy["FLT", 2]
+    assert pair["difference"] == pytest.approx(gap, abs=1e-4)
+
 
 def test_arena_all_wrong_k_plays_all_and_takes_no_track(own_table, monkeypatch, capsys):
     monkeypatch.setattr(wrong_k, "LEVEL", "easy")

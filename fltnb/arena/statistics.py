@@ -75,20 +75,13 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.pivot(index=["cell", "seed"], columns="method", values="accuracy")
 
 
-def by_federation(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies: a row for each federation and seed, a column for each method.
-
-    If methods were told several numbers of clusters, this is their mean: runs on one
-    federation are not independent pairs.
-    """
-    place = [*PLACE, "seed"]
-    return runs.pivot_table("accuracy", index=place, columns="method", aggfunc="mean")
-
-
 def compared(
     runs: pd.DataFrame, method: str, others: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Compare a method with others, by paired Wilcoxon tests with Holm's correction.
+
+    A federation and seed are one pair. If methods were told several numbers of
+    clusters, its difference is the mean over those with which both have played.
 
     Returns
     -------
@@ -97,11 +90,13 @@ def compared(
         points), ``p`` (two-sided), ``corrected``, ``verdict`` ("better", "worse" or
         "not told apart").
     """
-    table = by_federation(runs)
+    each = [*PLACE, "seed"]
+    table = runs.pivot(index=[*each, "cell"], columns="method", values="accuracy")
     found = []
     for other in others:
-        # federations and seeds that both have played
+        # cells and seeds that both have played
         pairs = table.reindex(columns=[method, other]).dropna()
+        pairs = pairs.groupby(level=each).mean()
         differences = pairs[method] - pairs[other]
         mean = float(differences.sum() / max(len(pairs), 1))
         p = wilcoxon(differences.to_numpy())
