@@ -716,7 +716,7 @@ def test_a_number_does_not_hide_the_axis_of_its_name():
 
     found = fl.results(fl.grid(run, n_clusters=[2, 5]), compute=True)
     assert found.runs["n_clusters"].tolist() == [2, 5]
-    assert found.where(n_clusters=5).runs["n_clusters found"].tolist() == [2]
+    assert found.runs["n_clusters found"].tolist() == [2, 2]
 
 
 def test_results_of_older_numerics_are_kept_but_not_shown(monkeypatch):

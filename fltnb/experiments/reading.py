@@ -90,8 +90,8 @@ class Results:
         (clients whose data do not decide) and ``ari_decided`` (of the others);
         ``links_inside, links_across`` (share of linked pairs of clients inside and
         across true clusters); ``floats_up`` (numbers that a client sends on average)
-        and ``seconds``. A number with the name and another value than an axis has
-        " found" after its name.
+        and ``seconds``. A number with the name of an axis has " found" after its
+        name.
         """
         # Verdicts select a few rows very often: with Arrow that takes a third longer.
         with pd.option_context("mode.string_storage", "python"):
@@ -110,8 +110,7 @@ class Results:
             row |= done.axes
             for number, value in done.numbers.items():
                 # an axis of this name keeps its own value
-                hidden = number in done.axes and value != done.axes[number]
-                row[number + FOUND if hidden else number] = value
+                row[number + FOUND if number in done.axes else number] = value
             rows.append(row)
         table = pd.DataFrame(rows)
         for name in (*COMMON, *_END):
