@@ -555,6 +555,12 @@ def test_a_wrong_client_graph_is_named(fed, graph, says):
     refused(says, run, fed, mine(methods.GraphMethod, client_graph=graph))
 
 
+def test_whole_numbers_of_scalars_may_be_floats(fed):
+    graph = methods.ClientGraph(np.eye(M), sent=(10 * np.float64(3), 0.0))
+    done = run(fed, mine(methods.GraphMethod, client_graph=lambda *given: graph))
+    assert done.history["bytes_up"].iloc[0] == 4 * 30
+
+
 class Own(BaseEstimator):
     """A clusterer of one's own that finds given labels."""
 

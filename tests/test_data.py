@@ -80,6 +80,7 @@ def test_image_set_by_hand_and_a_part_of_it():
     )
     refused("outside 0 to 5", images.subset, np.array([6]))
     refused("outside 0 to 5", images.subset, np.array([-1]))
+    assert images.subset(slice(2)).labels.tolist() == images.labels[:2].tolist()
 
 
 @pytest.mark.parametrize(

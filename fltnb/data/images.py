@@ -146,9 +146,10 @@ class ImageSet:
 
         Raises FltnbError for positions outside the set.
         """
+        asked = np.asarray(index)
+        outside = asked.dtype.kind == "i" and (asked < 0).any()
         try:
             where = np.arange(len(self))[index]
-            outside = (np.asarray(index) < 0).any()
         except IndexError:
             outside = True
         if outside:

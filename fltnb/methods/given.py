@@ -44,6 +44,8 @@ class Clusters(GraphMethod):
     clusters: Any
 
     def __post_init__(self) -> None:
+        import pandas as pd
+
         super().__post_init__()
         given = plain(self.clusters)
         if not isinstance(given, (list, Mapping)) or not given:
@@ -52,9 +54,7 @@ class Clusters(GraphMethod):
                 f"names, not {self.clusters!r}."
             )
         values = given.values() if isinstance(given, Mapping) else given
-        # NaN is the one value that differs from itself
-        wrong = [one is None or isinstance(one, (list, dict)) for one in values]
-        if any(wrong) or any(one != one for one in values):
+        if any(isinstance(one, (list, dict)) or pd.isna(one) for one in values):
             raise FltnbError(
                 "clusters must have one number or text for each client, and no NaN or "
                 "None: give a client without a cluster one of its own."

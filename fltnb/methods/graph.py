@@ -125,7 +125,7 @@ class GraphMethod(Method):
                 f"as ClientGraph(adjacency), not {told(graph)}: check its `return`."
             )
         sent = np.asarray(graph.sent)
-        if sent.shape != (2,) or sent.dtype.kind not in "iu":
+        if sent.shape != (2,) or sent.dtype.kind not in "iuf" or (sent % 1).any():
             raise FltnbError(
                 f"sent of the client graph of {name} must be two whole numbers of "
                 f"scalars, (up, down), not {graph.sent!r}."
