@@ -48,8 +48,8 @@ def code_of(*things: Any) -> str:
     The digits are a hash of their bytecode, with constants, defaults, and the values
     (:func:`counts`) and own functions to which they refer, also in modules of the
     user's own, as ``helpers.blend``. Of objects that are called, attributes count. Of
-    what is Python's or another installed package's only the name counts. Another
-    version of Python may give another hash.
+    what is Python's or another installed package's only the name counts, and the
+    package's version. Another version of Python may give another hash.
     """
     seen: set[int] = set()
     total = hashlib.sha256()
@@ -99,6 +99,13 @@ def _is_near(thing: Any, user: Any) -> bool:
     """
     root = _root(thing)
     return root not in KNOWN and (root == _root(user) or not _is_installed(root))
+
+
+def _name_of(thing: Any) -> str:
+    """Return the name of something installed, and its package's version if known."""
+    root = _root(thing)
+    version = getattr(sys.modules.get(root), "__version__", "")
+    return f"{root} {version} {thing.__name__}"
 
 
 def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
@@ -155,6 +162,8 @@ def _of_class(kind: type, seen: set[int]) -> Iterator[str]:
     for one in kind.__mro__:
         yield one.__qualname__
         if not _is_near(one, kind):
+            if is_own(one):
+                yield _name_of(one)
             continue
         for name, value in sorted(vars(one).items()):
             if name.startswith("__") and not isinstance(value, FunctionType):
@@ -210,7 +219,7 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
             continue
         yield name
         if named and not _is_near(value, function):
-            yield f"{_root(value)} {value.__name__}"
+            yield _name_of(value)
         else:
             yield from _texts(value, seen)
 

@@ -5,6 +5,7 @@ clients, extreme scales; and where newcomers go.
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from toys import refused
 
@@ -235,7 +236,7 @@ def test_given_clusters_train_as_the_oracle_does(digits):
         fed,
         **options,
     )
-    for wrong in ([0, np.nan], [None, 1], 3, [], [[0, 1]]):
+    for wrong in ([0, np.nan], [None, 1], [pd.NA, 1], 3, [], [[0, 1]]):
         refused("clusters must", fl.methods.Clusters, wrong)
 
 

@@ -232,7 +232,7 @@ def test_arrays_and_collections_that_code_uses_count():
     assert code_of(around.of) != code_of(Loss().of)
 
 
-def test_of_what_is_installed_the_name_counts_and_not_what_it_holds():
+def test_of_what_is_installed_the_name_counts_and_not_what_it_holds(monkeypatch):
     """It may be large, and hold other values in every process."""
     own = {"__name__": "mine"}
     exec("from tqdm import tqdm\nfrom functools import reduce as fold", own)
@@ -241,6 +241,9 @@ def test_of_what_is_installed_the_name_counts_and_not_what_it_holds():
     own["tqdm"].held = {"bars": 3}
     assert code_of(own["own"]) == before
     del own["tqdm"].held
+    monkeypatch.setattr("tqdm.__version__", "0")
+    assert code_of(own["own"]) != before
+    monkeypatch.undo()
     exec("from itertools import accumulate as fold", own)
     assert code_of(own["own"]) != before
 

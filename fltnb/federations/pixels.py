@@ -86,7 +86,7 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
     if layout == "sequences" and (images.ndim != 3 or images.dtype.kind != "f"):
         raise FltnbError(
             f"Sequences must be floats (N, L, D), not {images.dtype} {images.shape}: "
-            "pad them to one length L, with D numbers a step."
+            "convert them, or pad them to one length L, with D numbers a step."
         )
     _check_pictures(images, layout)
     if images.dtype == np.uint8:
