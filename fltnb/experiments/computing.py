@@ -103,10 +103,11 @@ def compute(
     n_jobs = check("n_jobs", n_jobs, Count)
     tasks = [prepare(row) for row in rows]
     since = ignored_before(fresh)
-    known = look_up(tasks, since, () if since else ledgers)
+    every = _once(tasks)
+    known = look_up(every, since, () if since else ledgers)
     for key in known:  # of a run that was killed just after it was saved
         checkpoint_path(key).unlink(missing_ok=True)
-    missing = _once([task for task in tasks if task.key not in known])
+    missing = [task for task in every if task.key not in known]
     for task in missing:
         _check(task)
 
@@ -165,13 +166,14 @@ def look_up(
     Parameters
     ----------
     tasks : sequence of Task
+        One for each key.
     since : float
         Files of the store from before this time (seconds of Unix time) are ignored.
     ledgers : iterable of Ledger
         The first one that has a result of a key counts.
     """
     known: dict[str, Finished] = {}
-    wanted = {task.key: task.experiment.needed for task in _once(tasks)}
+    wanted = {task.key: task.experiment.needed for task in tasks}
     for key, needed in wanted.items():
         done = load(key, since, needed)
         if done is not None:

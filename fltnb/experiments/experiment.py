@@ -350,13 +350,11 @@ class Study(Experiment):
         for name, canonical in _CANONICAL.items():
             if name in found:
                 found[name] = canonical(found[name])
-        kept = _without_zeros(found)
-        known = inspect.signature(self.function).parameters
-        for name in found.keys() - kept.keys():  # a zero need not be the default
-            usual = known[name].default if name in known else 0
-            if usual and usual is not inspect.Parameter.empty:
-                kept[name] = found[name]
-        return kept
+        defaults = {}
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            if parameter.default is not parameter.empty:
+                defaults[name] = parameter.default
+        return _without_zeros(found, defaults)
 
 
 _CANONICAL = {
@@ -398,10 +396,15 @@ def encoder_settings(encoder: Any) -> Values:
     return encoders.canonical(encoder.settings())
 
 
-def _without_zeros(settings: Values) -> Values:
-    """Return settings without seed and noise if these are zero, the default."""
+def _without_zeros(
+    settings: Values, defaults: Mapping[str, Any] | None = None
+) -> Values:
+    """Return settings without seed and noise if these are zero, the default.
+
+    ``defaults``: those of a function; a zero counts where another value is its default.
+    """
     kept = dict(settings)
     for name in ("seed", "noise"):
-        if not kept.get(name):
+        if not kept.get(name) and not (defaults or {}).get(name):
             kept.pop(name, None)
     return kept
