@@ -846,6 +846,32 @@ def test_results_on_copies_are_planned_and_computed_anew_on_official_images(
     assert notebook_compute.missing(rows) == []  # here it cannot be computed anew
 
 
+def test_a_result_without_a_kept_array_is_missing_as_a_run_says(places, monkeypatch):
+    from fltnb.notebook import compute as notebook_compute
+
+    clients = {"n_clients": 6, "n_clusters": 3, "classes_per_cluster": 3}
+    recipe = fl.recipe("label_clusters", "digits", **clients)
+    pixels = fl.encoders.EncoderSpec("pixels")
+
+    def asked(*keep):
+        def plan(seed):
+            return fl.Clustering(recipe, fl.MergeGain(), pixels, seed=seed, keep=keep)
+
+        return fl.grid(plan, seed=0)
+
+    done = fl.compute(asked(), progress=False)[0]
+    held = {done.record["id"]: [("01", done)]}
+    monkeypatch.setattr(notebook_compute, "stored", lambda: held)
+    assert notebook_compute.missing(asked()) == []
+    both = fl.experiments.Grid([*asked(), *asked("loss")])
+    for rows in (asked("loss"), both):
+        (one,) = notebook_compute.missing(rows)
+        assert [row.experiment for row in one.rows] == [row.experiment for row in rows]
+    whole = fl.compute(asked("loss"), progress=False)[0]
+    held[done.record["id"]].append(("15", whole))
+    assert notebook_compute.missing(both) == []
+
+
 def test_a_budget_is_kept(monkeypatch):
     rows = [training(seed=seed) for seed in range(4)]
     planned = [plan.Planned([row], 100.0, 1.0) for row in rows]

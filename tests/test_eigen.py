@@ -328,6 +328,12 @@ def test_bad_input_is_one_sentence(change, says):
     refused(says, EigenRelevance().fit, change(users([0, 0, 1])))
 
 
+def test_a_client_alone_refuses_what_a_fit_refuses():
+    level = np.full((20, 12), 0.3)
+    for made in (EigenRelevance(), EigenRelevance(n_eigenvectors=None)):
+        refused("All samples of client 3 have the same feat", made.sketch, level, 3)
+
+
 def test_resnet_features_are_those_of_torchvision(own_store):
     spec = EncoderSpec("resnet18", "random", seed=3)
     fed = fl.federations.build(TASKS | {"samples_per_user": [4, 4, 4]})

@@ -154,11 +154,7 @@ class EigenRelevance(ClientClusterer):
             p = min(width, fewest)
         _check_width(width, p)
         for i, x in enumerate(X, first):
-            if (x == x[0]).all():
-                raise FltnbError(
-                    f"All samples of client {i} have the same features: check them, or "
-                    "leave it out."
-                )
+            _check_spread(x, i)
         return self._each("sketch", zip(X), first, p=p)
 
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:
@@ -168,6 +164,7 @@ class EigenRelevance(ClientClusterer):
         before the argument ``p``; without both, p is the smaller of n and d.
         """
         x = self._checked(x, client)
+        _check_spread(x, client)
         p = self.n_eigenvectors or p or min(x.shape)
         _check_width(x.shape[1], p)
         if p > len(x):
@@ -317,6 +314,15 @@ def _stacked_vectors(sketches: Sequence[Sketch]) -> np.ndarray:
                 f"{vectors[0].shape}: give all clients the same n_eigenvectors."
             )
     return np.stack(vectors)
+
+
+def _check_spread(x: np.ndarray, client: int) -> None:
+    """Refuse a client's features (n, d) if they are equal for all samples."""
+    if (x == x[0]).all():
+        raise FltnbError(
+            f"All samples of client {client} have the same features: check them, or "
+            "leave it out."
+        )
 
 
 def _check_width(width: int, p: int) -> None:

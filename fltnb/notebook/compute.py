@@ -86,7 +86,8 @@ def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
     """Return experiments that no ledger has, the largest worth per minute first.
 
     A result on compressed copies of images is not the result of an experiment whose
-    official images are prepared here, nor the other way round: it is computed anew.
+    official images are prepared here, nor the other way round: it is computed anew. So
+    is one that lacks an array of ``keep``.
 
     Parameters
     ----------
@@ -102,11 +103,21 @@ def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
     there = set()
     if not fresh:
         here = functools.cache(origin)
-        for row in rows:
-            for _, done in held.get(row.experiment.id, ()):
-                if _of_these_images(done.record, here):
-                    there.add(row.experiment.id)
+        for one, wanted in _wanted(rows).items():
+            for _, done in held.get(one, ()):
+                serves = wanted <= set(done.arrays)
+                if serves and _of_these_images(done.record, here):
+                    there.add(one)
     return plan(rows, there, finished)
+
+
+def _wanted(rows: Grid) -> dict[str, set[str]]:
+    """Return the arrays that a result must have, by the id of its experiment."""
+    wanted: dict[str, set[str]] = {}
+    for row in rows:
+        arrays = wanted.setdefault(row.experiment.id, set())
+        arrays |= row.experiment.needed
+    return wanted
 
 
 def _of_these_images(record: dict[str, Any], here: Callable[[str], str]) -> bool:
