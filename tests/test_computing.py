@@ -760,6 +760,17 @@ def test_costs_are_those_of_this_machine():
     assert plan.Costs(done).seconds("training", training().experiment.settings) is None
 
 
+def test_the_cost_of_a_method_is_known_from_its_own_runs_or_else_from_any():
+    done = compute([training(), training("oracle")])
+    for one, seconds in zip(done, (1.0, 7.0), strict=True):
+        one.numbers["seconds"] = seconds
+    cost = plan.Costs(done).seconds
+    expected = {"fedavg": 1.0, "oracle": 7.0, "local": 4.0}
+    for method, seconds in expected.items():
+        settings = training(method).experiment.settings
+        assert cost("training", settings) == pytest.approx(seconds)
+
+
 def test_costs_are_those_of_trainings_that_went_to_their_end():
     settings = training().experiment.settings
     done = compute([training(), training(seed=1), training(seed=2)])

@@ -81,7 +81,8 @@ class Costs:
     """The time of experiments on this machine, from finished ones of equal workload.
 
     The workload of a training is its federation (kind, data set, clients and samples),
-    its model and its batches; its time grows with rounds, participation and epochs.
+    its model and its batches; its time grows with rounds, participation and epochs. It
+    is known from runs of the same method, or else from those of any.
     If nothing similar was timed here, the benchmark of this machine's GPU gives the
     time per sample of the model, and a finished training of the same clients, on any
     machine, the number of samples. The time of tests is not included.
@@ -107,14 +108,14 @@ class Costs:
             spent = _spent(done)
             whole = not done.numbers.get("stopped") and math.isfinite(spent)
             if whole and about.get("hardware") == here and "trained_as" not in about:
-                name = workload(done.kind, settings)
-                self.like[name].append(spent / passes(settings))
+                for name in workloads(done.kind, settings):
+                    self.like[name].append(spent / passes(settings))
 
     def seconds(self, kind: str, settings: Values) -> float | None:
         """Return the time of an experiment; None if nothing similar was timed here."""
-        found = self.like.get(workload(kind, settings))
-        if found:
-            return statistics.median(found) * passes(settings)
+        for name in workloads(kind, settings):
+            if name in self.like:
+                return statistics.median(self.like[name]) * passes(settings)
         samples = self.samples.get(str(clients_in(settings)))
         how = settings.get("model"), settings.get("precision", "float32")
         if kind != "training" or samples is None or how not in self.a_sample:
@@ -165,20 +166,23 @@ def clients_in(settings: Values) -> list[Any]:
     return [federation.get(name) for name in names]
 
 
-def workload(kind: str, settings: Values) -> str:
-    """Return what experiments of equal cost have in common.
+def workloads(kind: str, settings: Values) -> list[str]:
+    """Return what experiments of similar cost have in common, the most similar first.
 
-    These are the kind, the clients of the federation, the computation (any
-    method trains equally long), the model and its batches.
+    These are the kind, the clients of the federation, the computation, the model and
+    its batches. For a training the second one is without the method: most methods train
+    equally long, but some train several models for every client.
     """
     clients = clients_in(settings)
     what = settings.get("function")
-    if kind != "training":
-        for part in ("method", "clusterer", "measure"):
-            if part in settings:
-                what = settings[part].get("name")
+    for part in ("method", "clusterer", "measure"):
+        if part in settings:
+            what = settings[part].get("name")
     how = [settings.get(name) for name in ("model", "batch_size", "precision")]
-    return str([kind, clients, what, how])
+    found = [str([kind, clients, what, how])]
+    if kind == "training":
+        found.append(str([kind, clients, None, how]))
+    return found
 
 
 def passes(settings: Values) -> float:
