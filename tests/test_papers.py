@@ -386,9 +386,10 @@ def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
         0,
         245,
         0,
+        0,
     ]
     run = list(one(table, paper="flt", variant="as_run")[2:])
-    assert run == [247, 0, 0, 0, 247, 0]
+    assert run == [247, 0, 0, 0, 247, 0, 0]
     assert table.drop_duplicates("paper")["printed"].tolist() == [
         247,
         118,
@@ -399,6 +400,22 @@ def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
     assert near.to_numpy().tolist() == [
         ["flt", "as_written", 1, 0, 1, 1, 1, 1]
     ]  # 83.5 for 82.73, 50 for 44.65
+
+
+def test_numbers_that_repeat_the_run_of_another_row_are_counted():
+    # both encoders find the same clusters; FedSEM has their accuracy, but not their
+    # variance
+    rows = [
+        {"method": "flt_enc1", "accuracy": 98.0, "variance": 5.0},
+        {"method": "flt_enc2", "accuracy": 98.0, "variance": 5.0},
+        {"method": "fedsem", "accuracy": 98.0, "variance": 6.0},
+    ]
+    held = {"01_scenario1": Fake(*rows)}
+    found, judged = papers.report.evidence(held)
+    counted = one(papers.counts(found), paper="flt", variant="as_written")
+    assert (counted["printed_setting"], counted["same_run"]) == (6, 2)
+    front = papers.report.pages(held, found, judged)["docs/report/README.md"]
+    assert "| 6 of 247 (text; 2 repeat another row's run) |" in front
 
 
 def test_single_switches_are_not_the_row_of_the_table():
@@ -553,6 +570,7 @@ def test_remarks_of_the_paper_and_origins_of_data():
         0,
         0,
         245,
+        0,
         1,
     ]
     lost = papers.compare(None, "flt", "T8").query(

@@ -16,6 +16,8 @@ from .names import label
 from .numbers import claims
 from .settings import TESTED_ON, in_order
 
+_TABLE = ("paper", "variant", "table", "setting", "dataset", "params")
+"""Columns that are equal for all rows of a table that can be compared."""
 SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy")
 """Measures for which the order of methods in EMD-CFL's tables is compared."""
 
@@ -87,7 +89,8 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     DataFrame
         ``paper, variant, printed``; the number of these that were run in the
         ``printed_setting``, in a ``reduced_setting``, on ``stand_in_data``, or were
-        ``not_run``; and how many in the ``printed_setting`` were run ``on_copies``, on
+        ``not_run``; and how many in the ``printed_setting`` are of a run that another
+        row has too (``same_run``, see :func:`_repeats`), or were run ``on_copies``, on
         compressed copies of the printed data's images.
 
     Examples
@@ -106,8 +109,32 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
         name = status.replace(" ", "_").replace("-", "_")
         found[name] = found["status"] == status
         columns.append(name)
-    found["on_copies"] &= found["printed_setting"]
-    return _sums(found, [*columns, "on_copies"])
+    found["same_run"] = _repeats(found)
+    for name in ("same_run", "on_copies"):
+        found[name] &= found["printed_setting"]
+    return _sums(found, [*columns, "same_run", "on_copies"])
+
+
+def _repeats(found: pd.DataFrame) -> pd.Series:
+    """Return whether a number is of the same run as an earlier row of its table.
+
+    Methods that find the same clusters train the same models: their runs are one. Rows
+    are of one run if all their accuracies and variances are equal in all digits; ARIs
+    are not compared, as different runs often have an ARI of 1.
+    """
+    trained = found["metric"].str.contains("accuracy") & found["mean"].notna()
+    of_runs = found[trained]
+    tables = [of_runs[name].astype(str) for name in _TABLE]
+
+    repeated = pd.Series(False, index=found.index)
+    for _, rows in of_runs.groupby(tables, sort=False):
+        seen = set()
+        for _, own in rows.groupby("method", sort=False):
+            shown = own[["metric", "split", "mean", "spread", "seeds"]].fillna(0.0)
+            numbers = tuple(shown.itertuples(index=False, name=None))
+            repeated[own.index] = numbers in seen
+            seen.add(numbers)
+    return repeated
 
 
 def nearness(found: pd.DataFrame) -> pd.DataFrame:

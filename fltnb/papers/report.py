@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -241,12 +241,8 @@ def _summary(
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
-            "numbers in the printed setting": _by_variant(
-                own, "printed_setting", "{printed_setting} of {printed}"
-            ),
-            "accuracies within 3 points": _by_variant(
-                _of(near, paper), "accuracies", "{points_3} of {accuracies}"
-            ),
+            "numbers in the printed setting": _by_variant(own, _in_print),
+            "accuracies within 3 points": _by_variant(_of(near, paper), _near),
             "claims": _signs(outcome),
             "hours": f"{hours:.0f}",
         }
@@ -254,29 +250,42 @@ def _summary(
     return pd.DataFrame(rows)
 
 
-def _by_variant(counted: pd.DataFrame, of: str, form: str) -> str:
-    """Format counts of a paper, each followed by its variant: "24 (text), 20 (code)".
+def _by_variant(counted: pd.DataFrame, said: Callable[[Any, str], str]) -> str:
+    """Format counts of a paper, for each variant that was run.
 
     Parameters
     ----------
     counted : DataFrame
         A row per variant, of :func:`counts` or :func:`nearness`.
-    of : str
-        The column that counts what was run; a variant with 0 there is left out.
-    form : str
-        Format of a row, with the names of its columns.
+    said : callable
+        Takes a row and "text" or "code", and returns what to say, or "" if nothing was
+        run.
 
     Returns
     -------
     str
-        "–" if no variant was run.
+        Such as "24 of 30 (text), 20 of 30 (code)"; "–" if no variant was run.
     """
-    said = []
-    for row in counted.to_dict("records"):
-        if row[of]:
-            short = SHORT[row["variant"]]
-            said.append(f"{form.format(**row)} ({short})")
-    return ", ".join(said) or "–"
+    words = []
+    for row in counted.itertuples():
+        words.append(said(row, SHORT[row.variant]))
+    return ", ".join(filter(None, words)) or "–"
+
+
+def _in_print(row: Any, variant: str) -> str:
+    """Say how many numbers have the printed setting, and how many are repeats."""
+    if not row.printed_setting:
+        return ""
+    if row.same_run:
+        variant += f"; {row.same_run} repeat another row's run"
+    return f"{row.printed_setting} of {row.printed} ({variant})"
+
+
+def _near(row: Any, variant: str) -> str:
+    """Say how many accuracies are within 3 points of the printed ones."""
+    if not row.accuracies:
+        return ""
+    return f"{row.points_3} of {row.accuracies} ({variant})"
 
 
 def _signs(outcome: pd.Series) -> str:
