@@ -626,8 +626,8 @@ def _on_others(best: _Trial, done: list[_Trial]) -> str:
         return f"Much the same groups are found by {some(agreeing)}."
     if best.sees != "inputs":
         return (
-            "Clusterers that see inputs only do not find them: the groups differ in "
-            "what the same inputs mean."
+            "Clusterers that see inputs only do not find them: the groups probably "
+            "differ in what the same inputs mean."
         )
     return "No other clusterer finds them: train with and without them."
 
