@@ -2,6 +2,7 @@ import hashlib
 import json
 import sys
 import types
+import warnings
 from urllib.error import URLError
 
 import numpy as np
@@ -192,6 +193,45 @@ def test_a_file_without_origin_is_recognised_by_content(tmp_path, monkeypatch):
     stored = f"features of tiny: prepared file without stated origin (sha256 {digest})"
     assert known_origin(stored) == "features of tiny: a set that we know"
     assert known_origin("from a friend") == "from a friend"
+
+
+def test_an_earlier_or_unknown_prepared_file_is_told(tmp_path, monkeypatch):
+    digest = image_set().digest
+    np.savez(tmp_path / "cifar10.npz", **tiny())
+    with pytest.warns(UserWarning, match=f"in another order .sha256 {digest}.*delete"):
+        data.load("cifar10", tmp_path)
+
+    known = {digest: "a set from JPEG copies"}
+    monkeypatch.setattr(prepared_files, "KNOWN_CONTENT", known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.load("cifar10", tmp_path)
+    monkeypatch.setattr(prepared_files, "EARLIER", {digest: "cifar10"})
+    says = "earlier file of cifar10 .a set from JPEG copies.*as on copies: delete it"
+    with pytest.warns(UserWarning, match=says):
+        data.load("cifar10", tmp_path)
+
+
+def test_a_file_says_which_images_are_copies(tmp_path):
+    def copied(*positions):
+        origin = np.array("from a friend")
+        positions = np.array(positions, dtype=np.int32)
+        content = tiny(origin=origin, packed_from_copies=positions)
+        np.savez(tmp_path / "cifar10.npz", **content)
+        return data.load("cifar10", tmp_path)
+
+    images = copied(4, 1)
+    assert np.flatnonzero(images.copied).tolist() == [1, 4]
+    assert images.subset([4, 5]).copied.tolist() == [True, False]
+    assert images.copied_at(np.array([0, 1])).tolist() == [False, True]
+    assert image_set().copied_at(np.array([0, 1])).tolist() == [False, False]
+    assert not copied().copied.any()
+    refused("packed_from_copies has positions outside 0 to 5", copied, 6)
+    refused("packed_from_copies has positions outside 0 to 5", copied, -1)
+
+    written = tmp_path / "own.npz"
+    prepared_files.write(written, images)
+    assert np.flatnonzero(prepared_files.read(written).copied).tolist() == [1, 4]
 
 
 def test_stand_in_is_named_and_official_preferred(tmp_path, no_network):

@@ -1,3 +1,4 @@
+import dataclasses
 import inspect
 import json
 import pickle
@@ -239,6 +240,30 @@ def test_a_base_lacks_nothing_and_names_no_data_set(digits, kind):
         **more,
     )
     refused("needs n_clients", make, digits, {"kind": "dirichlet"}, **more)
+
+
+def test_samples_from_copies_are_counted_as_clients_hold_them(digits):
+    copied = np.zeros(len(digits), dtype=bool)
+    copied[digits.train_index[:5]] = True
+    copied[digits.test_index[:2]] = True
+    images = dataclasses.replace(digits, copied=copied)
+
+    # every image once; turned by two angles, twice; the first 40 of them, as they come
+    every = federations.label_clusters(images, 10, n_clusters=5, classes_per_cluster=2)
+    assert every.n_copied == 7
+    assert "7 samples are from compressed copies" in repr(every)
+    assert "7 samples are" in every.summary().attrs["notes"][-1]
+    turned = federations.rotated_copies(images, 4, [[0], [90]], val_fraction=0.5)
+    assert turned.n_copied == 14
+    some = [np.arange(20), np.arange(20, 40)]
+    own = Federation.of(images, train=some, test=some[::-1])
+    assert own.n_copied == copied[:40].sum()
+
+    # what a sample was made from is not part of what is trained on
+    without = federations.rotated_copies(digits, 4, [[0], [90]], val_fraction=0.5)
+    assert (without.n_copied, without.notes) == (0, ())
+    assert without.fingerprint() == turned.fingerprint()
+    refused("copied has shape .1,. for 1797", dataclasses.replace, own, copied=[True])
 
 
 def test_fingerprint_follows_the_data_used():

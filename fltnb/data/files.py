@@ -2,12 +2,15 @@
 
 A *prepared* set is one file ``<name>.npz`` without pickles that holds the arrays of an
 :class:`~fltnb.data.ImageSet`, its ``class_names`` unicode (K,) and, optionally,
-``origin`` (one unicode string). Files written here also have a ``<name>.npz.json``
-beside them with their SHA-256, which every later load verifies.
+``origin`` (one unicode string) and ``packed_from_copies`` (positions of images whose
+pixels are from compressed copies, where all others are official). Files written here
+also have a ``<name>.npz.json`` beside them with their SHA-256, which every later load
+verifies.
 """
 
 import hashlib
 import json
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +51,12 @@ KNOWN_CONTENT = {
     ),
 }
 
+EARLIER = {"937185eb88d9a994": "cifar10", "8a35ab43ce9b1cb2": "cifar100"}
+"""Digest -> name of a set that has a newer prepared file."""
+KNOWN_NAMES = ("mnist", "fashion_mnist", "cifar10", "cifar100", "pacs")
+"""Sets of which every prepared file without an origin is in KNOWN_CONTENT."""
+_COPIED = "packed_from_copies"
+"""Array of a prepared file: positions of the images that are copies."""
 UNSTATED = "prepared file without stated origin (sha256 {digest})"
 
 
@@ -65,15 +74,32 @@ def known_origin(text: str) -> str:
 def read(path: Path) -> ImageSet:
     """Return the image set of a prepared file.
 
-    Raises FltnbError if it is damaged.
+    Raises FltnbError if it is damaged. Warns of a file that has a newer one, and of one
+    without origin whose images, or their order, are not known.
     """
     mend = "fix that; the file itself may be intact"
     with reading(path, mend, partial(_unsound, path)):
         images = _content(path)
     if images.origin:
         return images
-    unknown = UNSTATED.format(digest=images.digest)
-    return replace(images, origin=KNOWN_CONTENT.get(images.digest, unknown))
+    digest = images.digest
+    origin = KNOWN_CONTENT.get(digest, UNSTATED.format(digest=digest))
+    anew = "delete it and load again for the official release"
+    if digest in EARLIER:
+        warnings.warn(
+            f"{path} is an earlier file of {EARLIER[digest]} ({origin}). Results on it "
+            f"are counted apart, as on copies: {anew}, or put the newer prepared file "
+            "in its place.",
+            stacklevel=3,
+        )
+    elif digest not in KNOWN_CONTENT and images.name in KNOWN_NAMES:
+        warnings.warn(
+            f"{path} has other images than the files of {images.name} that fltnb "
+            f"knows, or has them in another order (sha256 {digest}). Stored results "
+            f"are not about it: {anew}, or name its origin in an array `origin`.",
+            stacklevel=3,
+        )
+    return replace(images, origin=origin)
 
 
 def origin(path: Path) -> str:
@@ -102,10 +128,21 @@ def _content(path: Path) -> ImageSet:
     arrays: dict[str, Any] = {key: content.get(key) for key in ARRAYS}
     class_names = tuple(str(name) for name in content["class_names"])
     origin = str(content.get("origin", ""))
+    if _COPIED in content:
+        arrays["copied"] = _flags(content[_COPIED], len(content["labels"]))
     try:
         return ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
     except FltnbError as error:  # whose sentence does not name the file
         raise ValueError(error) from error
+
+
+def _flags(positions: np.ndarray, size: int) -> np.ndarray:
+    """Return which of ``size`` images are at ``positions``, in any order: bool."""
+    if positions.size and not 0 <= positions.min() <= positions.max() < size:
+        raise ValueError(f"{_COPIED} has positions outside 0 to {size - 1}")
+    flags = np.zeros(size, dtype=bool)
+    flags[positions] = True
+    return flags
 
 
 def write(path: Path, images: ImageSet) -> Path:

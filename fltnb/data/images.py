@@ -22,9 +22,10 @@ ARRAYS = {
     "split": np.uint8,
     "writers": np.int32,
     "domains": np.uint8,
+    "copied": np.bool_,
 }
 """The arrays of an image set and their types."""
-OPTIONAL = ("writers", "domains")
+OPTIONAL = ("writers", "domains", "copied")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +43,8 @@ class ImageSet:
     writers : ndarray of int32, shape (N,), optional
         Person who wrote each image, or who is shown on it.
     domains : ndarray of uint8, shape (N,), optional, domain (style) of each image
+    copied : ndarray of bool, shape (N,), optional
+        Images whose pixels are from compressed copies, where others are official.
 
     Raises
     ------
@@ -66,6 +69,7 @@ class ImageSet:
     origin: str
     writers: np.ndarray | None = None
     domains: np.ndarray | None = None
+    copied: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for key in ARRAYS:
@@ -135,6 +139,12 @@ class ImageSet:
     def digest(self) -> str:
         """Return 16 hexadecimal digits of the SHA-256 over images, labels and split."""
         return array_digest(self.images, self.labels, self.split)
+
+    def copied_at(self, index: np.ndarray) -> np.ndarray:
+        """Return which of the images at ``index`` (n,) are copies: bool (n,)."""
+        if self.copied is None:
+            return np.zeros(len(index), dtype=bool)
+        return self.copied[index]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that the set has, by name."""

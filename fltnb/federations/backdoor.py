@@ -18,7 +18,7 @@ from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Part, Variant, Whole
 from .base import Federation
 from .kinds import kind
-from .shares import Dealt, deal_copies, in_turn, pooled, spread
+from .shares import Dealt, Drawn, deal_copies, in_turn, pooled, spread
 
 Test = Literal["clean", "backdoored", "both"]
 Clients = Annotated[int, Whole(3)]
@@ -222,11 +222,14 @@ def _painted(
     for split, group, own in dealt:
         pixels = images.images[own]
         labels = images.labels[own]
+        copied = images.copied_at(own)
         if split != "test" or test != "backdoored":
-            parts.append((split, paint(group, pixels, labels), labels))
+            painted = paint(group, pixels, labels)
+            parts.append(Drawn(split, painted, labels, copied))
         if split == "test" and test != "clean":
             name = "probe" if test == "both" else "test"
-            parts.append((name, trigger(group, pixels, labels), labels))
+            triggered = trigger(group, pixels, labels)
+            parts.append(Drawn(name, triggered, labels, copied))
     return pooled(parts)
 
 

@@ -78,6 +78,8 @@ class Federation(OwnSamples):
         How the rows of a table became samples, for newcomers' rows.
     notes : sequence of str
         Sentences that say what was left out when the federation was made.
+    copied : ndarray of bool, shape (N,), optional
+        Samples whose pixels are from compressed copies: see :class:`fltnb.ImageSet`.
 
     Raises
     ------
@@ -117,6 +119,7 @@ class Federation(OwnSamples):
     layout: Layout = None  # type: ignore[assignment]
     preprocessing: "Preprocessing | None" = None
     notes: Sequence[str] = ()
+    copied: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Check all fields together, and replace them by their checked form.
@@ -145,6 +148,10 @@ class Federation(OwnSamples):
             raise FltnbError(
                 f"The settings of a federation must be plain JSON values ({error})."
             ) from error
+        if self.copied is not None:
+            values["copied"] = copied = np.asarray(self.copied, dtype=bool)
+            if copied.shape != (size,):
+                raise FltnbError(f"copied has shape {copied.shape} for {size} samples.")
         values.update(self._checked_splits(size))
         values["names"] = self._checked_names()
         if self.clusters is not None:
@@ -305,6 +312,7 @@ class Federation(OwnSamples):
             "class_names": images.class_names,
             "name": images.name,
             "origin": images.origin,
+            "copied": images.copied,
         }
         values.update(pixel_scaling(fields.get("images", images.images)))
         return cls(**values | fields)
@@ -451,7 +459,8 @@ class Federation(OwnSamples):
             also ``repeated`` (number of copies after the first) and, for classes,
             ``classes`` (their number), ``holds`` (names of the five most frequent) and
             ``largest_share`` (of one class, 0 to 1), or ``mean`` and ``deviation`` of
-            the numbers to predict. ``attrs["notes"]`` says what was left out.
+            the numbers to predict. ``attrs["notes"]`` says what was left out, and how
+            many samples are from compressed copies.
 
         Examples
         --------
@@ -465,7 +474,7 @@ class Federation(OwnSamples):
         import pandas as pd
 
         table = pd.DataFrame({"client": np.arange(self.n_clients)})
-        table.attrs["notes"] = list(self.notes)
+        table.attrs["notes"] = self._said()
         if self.named:
             table["name"] = self.names
         if self.clusters is not None:
@@ -518,9 +527,7 @@ class Federation(OwnSamples):
         parts = []  # for every split and client
         for split in splits:
             parts.extend(getattr(self, split))
-        # Of arrays shared by clients, one is enough to know which samples are used.
-        different = {id(index): index for index in parts}
-        used = np.unique(np.concatenate(list(different.values())))
+        used = _different(parts)
         # Positions among these samples: the other samples of the pool do not matter.
         place = np.zeros(len(self.images), dtype=np.int64)
         place[used] = np.arange(len(used))
@@ -541,6 +548,27 @@ class Federation(OwnSamples):
             rows=used,
         )
 
+    @property
+    def n_copied(self) -> int:
+        """Return how many of the clients' samples are from compressed copies.
+
+        A sample that several clients hold counts once.
+        """
+        if self.copied is None:
+            return 0
+        held = _different([*self.train, *self.val, *self.test, *self.probe])
+        return int(self.copied[held].sum())
+
+    def _said(self) -> list[str]:
+        """Return the notes, and the number of copies if there are any."""
+        said = list(self.notes)
+        if self.n_copied:
+            said.append(
+                f"{self.n_copied:,} samples are from compressed copies of the images, "
+                "not from the official pixels."
+            )
+        return said
+
     def __repr__(self) -> str:
         fewest = self.sizes.min()
         most = self.sizes.max()
@@ -558,7 +586,14 @@ class Federation(OwnSamples):
             f"Federation {self.name}: {self.n_clients:,} clients with {each} training "
             f"samples each, {clusters}, {predicted}, inputs {inputs}"
         )
-        return "\n".join([text, *self.notes])
+        return "\n".join([text, *self._said()])
+
+
+def _different(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return all positions in arrays of them, ascending, each once."""
+    # Of arrays shared by clients, one is enough to know which samples are used.
+    different = {id(index): index for index in parts}
+    return np.unique(np.concatenate(list(different.values())))
 
 
 def _numbered(n_clients: int) -> tuple[str, ...]:

@@ -18,7 +18,15 @@ from ..settings import Count, Natural, Part, Rate
 from .base import Federation
 from .kinds import kind
 from .own import check_shares
-from .shares import deal, deal_copies, hold_out, in_turn, place_in_cluster, pooled
+from .shares import (
+    Drawn,
+    deal,
+    deal_copies,
+    hold_out,
+    in_turn,
+    place_in_cluster,
+    pooled,
+)
 
 STYLES = ("plain", "inverted", "thick", "outline")
 """Domains 0 to 3 of :func:`renderings`.
@@ -105,7 +113,8 @@ def rotated(
             of_cluster = angles[cluster]
             angle = of_cluster[places[client] % len(of_cluster)]  # in turns
             turned = turn(images.images[own], angle)
-            parts.append((split, turned, images.labels[own]))
+            copied = images.copied_at(own)
+            parts.append(Drawn(split, turned, images.labels[own], copied))
 
     add("train", images.train_index, samples_per_client, 1)
     add("test", images.test_index, test_per_client, 2)
@@ -173,7 +182,8 @@ def rotated_copies(
     parts = []
     for split, group, own in deal_copies(images, groups, each, val_fraction, (seed, 3)):
         turned = turn(images.images[own], degrees[group])
-        parts.append((split, turned, images.labels[own]))
+        copied = images.copied_at(own)
+        parts.append(Drawn(split, turned, images.labels[own], copied))
     return Federation.of(
         images,
         name=f"rotated {images.name}",

@@ -255,27 +255,42 @@ def spread(size: int, n: int) -> np.ndarray:
     return places.astype(np.int64)
 
 
-def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any]:
+class Drawn(NamedTuple):
+    """What the next client has in a split.
+
+    Attributes
+    ----------
+    split : str
+    images : ndarray (n, ...)
+    labels : ndarray (n,)
+    copied : ndarray of bool (n,)
+        Images that were made of copies: see :class:`fltnb.ImageSet`.
+    """
+
+    split: str
+    images: np.ndarray
+    labels: np.ndarray
+    copied: np.ndarray
+
+
+def pooled(parts: Iterable[Drawn]) -> dict[str, Any]:
     """Return images, labels and splits for a Federation of images made for it.
 
-    A part is a split, and images and labels of the next client in it. With 3 training
+    A part is what the next client has in a split. With 3 training
     images of client 0, 2 of client 1, and 1 test image of client 0, in this order, the
     positions are [0, 1, 2] and [3, 4] in "train", and [5] in "test".
     """
     splits: dict[str, list[np.ndarray]] = {}
-    images = []
-    labels = []
     start = 0
-    for split, pixels, classes in parts:
-        end = start + len(classes)
-        of_split = splits.setdefault(split, [])
+    parts = list(parts)
+    for part in parts:
+        end = start + len(part.labels)
+        of_split = splits.setdefault(part.split, [])
         of_split.append(np.arange(start, end))
-        images.append(pixels)
-        labels.append(classes)
         start = end
     fields: dict[str, Any] = dict(splits)
-    fields["images"] = np.concatenate(images)
-    fields["labels"] = np.concatenate(labels)
+    for name in ("images", "labels", "copied"):
+        fields[name] = np.concatenate([getattr(part, name) for part in parts])
     return fields
 
 

@@ -11,7 +11,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Part, check
 from .base import Federation
 from .kinds import kind
-from .shares import hand_out, level, members, of_classes, pooled
+from .shares import Drawn, hand_out, level, members, of_classes, pooled
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 """MT-HFL's two tasks on CIFAR-10: vehicles and animals.
@@ -161,7 +161,8 @@ def cross_tasks(
         train, test = _drawn(held, own, samples_per_user, seed, user)
         for split, index in (("train", train), ("test", test)):
             moved = held.labels[index] + offset
-            parts.append((split, held.images[index], moved))
+            copied = held.copied_at(index)
+            parts.append(Drawn(split, held.images[index], moved, copied))
     class_names = []
     for held in (first, second):
         for name in held.class_names:

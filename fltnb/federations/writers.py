@@ -14,7 +14,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Rate, Whole, Within
 from .base import Federation
 from .kinds import kind
-from .shares import apportion, pooled
+from .shares import Drawn, apportion, pooled
 
 MEAN_SAMPLES = 167
 """Training and test images per writer.
@@ -189,7 +189,8 @@ def pseudo_writers(
     for client, cluster in enumerate(clusters):
         for split, index in (("train", train[client]), ("test", test[client])):
             drawn = apply_style(images.images[index], *styles[cluster])
-            parts.append((split, drawn, images.labels[index]))
+            copied = images.copied_at(index)
+            parts.append(Drawn(split, drawn, images.labels[index], copied))
     return Federation.of(
         images,
         name=f"pseudo-writers of {images.name}",
