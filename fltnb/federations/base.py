@@ -562,9 +562,10 @@ class Federation(OwnSamples):
     def _said(self) -> list[str]:
         """Return the notes, and the number of copies if there are any."""
         said = list(self.notes)
-        if self.n_copied:
+        n_copied = self.n_copied
+        if n_copied:
             said.append(
-                f"{self.n_copied:,} samples are from compressed copies of the images, "
+                f"{n_copied:,} samples are from compressed copies of the images, "
                 "not from the official pixels."
             )
         return said
