@@ -26,6 +26,7 @@ from fltnb import checkpoint as checkpoints
 from fltnb import paths
 from fltnb.analyses import mthfl_similarity
 from fltnb.data import files
+from fltnb.encoders import networks
 from fltnb.experiments import (
     Finished,
     Ledger,
@@ -293,6 +294,33 @@ def test_clusterings_share_one_embedding(monkeypatch):
         two.numbers["n_clusters"],
     ] == [1, 2]
     assert two.arrays["adjacency"].shape == (6, 6) and two.numbers["ari"] == 1
+
+
+def test_tuned_embeddings_serve_other_clusterers_later(monkeypatch):
+    """Also a training; a fresh run makes them again, and workers do not get them."""
+    tuned = []
+    embed = networks.tuned
+    monkeypatch.setattr(
+        networks, "tuned", lambda *given: tuned.append(given[-1]) or embed(*given)
+    )
+    encoder = {"kind": "convae", "pretrain": "digits", "epochs": 1}
+    encoder |= {"finetune_epochs": 1, "latent": 6}
+
+    def clustered(n_clusters, **options):
+        how = {"name": "EigenRelevance", "n_clusters": n_clusters}
+        return compute([clustering(FED, how, encoder)], progress=False, **options)
+
+    clustered(2)
+    assert sorted(tuned) == list(range(6))
+    clustered(1)
+    flt = training(FLT | {"encoder": encoder})
+    task = prepare(flt)
+    used = computing._clusterings([task], train_module.How())
+    assert len(used[task.key]) == 1
+    compute([flt], progress=False)
+    assert len(tuned) == 6
+    clustered(1, fresh=True)
+    assert len(tuned) == 12
 
 
 def test_one_at_a_time_computes_a_key_whoever_came_when():

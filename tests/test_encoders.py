@@ -1,4 +1,5 @@
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from toys import refused
 
-from fltnb import federations, paths
+from fltnb import data, federations, paths
 from fltnb.encoders import (
     EncoderSpec,
     embed_clients,
@@ -15,8 +16,10 @@ from fltnb.encoders import (
     enc2,
     networks,
     pretrain,
+    pretraining,
     sent_parameters,
 )
+from fltnb.experiments import saving
 
 SMALL = EncoderSpec(
     "convae", "digits", epochs=2, finetune_epochs=1, latent=6, batch_size=32, lr=3e-3
@@ -162,6 +165,46 @@ def test_pretraining_depends_on_the_seed_alone(tmp_path, monkeypatch):
     assert (first["embed.weight"] != other["embed.weight"]).any()
 
 
+@pytest.mark.parametrize("kind", ["convae", "residual"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_pretraining_continues_after_a_kill(monkeypatch, kind, damaged):
+    spec = replace(SMALL, kind=kind, epochs=3)
+    few = data.pretraining_set("digits")
+    few = few.subset(few.train_index[:64])
+    monkeypatch.setattr(pretraining, "pretraining_set", lambda name: few)
+    shown = few.images, "digits", False
+    whole = networks.fitted(spec, *shown, paths.store() / "none")
+    monkeypatch.setattr(networks, "PAUSE", 0.0)
+    train, epochs = networks.train, []
+
+    def killed(*given):
+        if len(epochs) == 2:
+            raise KeyboardInterrupt
+        epochs.append(given)
+        train(*given)
+
+    monkeypatch.setattr(networks, "train", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(spec)
+    (left,) = cache_files()
+    if damaged:
+        left.write_bytes(left.read_bytes()[:-9])
+
+    epochs.clear()
+    monkeypatch.setattr(
+        networks, "train", lambda *given: epochs.append(given) or train(*given)
+    )
+    warned = pytest.warns(UserWarning, match=left.name) if damaged else nullcontext()
+    with warned:
+        found = weights_of(spec)
+    assert len(epochs) == (3 if damaged else 1)
+    assert found.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(found[name], value)
+    (only,) = cache_files()  # the unfinished one is gone
+    assert only.stem == left.stem and only != left
+
+
 @pytest.mark.parametrize(
     "damage", ["cut", "flipped bit", "empty", "not a file of weights"]
 )
@@ -250,6 +293,53 @@ def test_a_relay_hands_one_network_on_and_its_steps_die_away(fed, monkeypatch):
     still = embed_clients(fed, spec)
     same = [np.array_equal(still[i], found[i]) for i in order]
     assert same[:2] == [True, True] and not any(same[2:])
+
+
+@pytest.mark.parametrize("tuning", ["alone", "relay"])
+def test_embeddings_of_tuned_encoders_outlive_a_kill(fed, monkeypatch, tuning):
+    """Clients that have tuned their encoder do not do so again, on the same data only.
+
+    A relay is kept once it is through.
+    """
+    spec = replace(SMALL, tuning=tuning)
+    plain = embed_clients(fed, spec)
+    tuned, asked = [], []
+    one, all_ = networks.tuned, networks.relayed
+
+    def slow(fed, spec, weights, client):
+        if len(tuned) == 4 and not asked:
+            raise KeyboardInterrupt
+        tuned.append(client)
+        return one(fed, spec, weights, client)
+
+    def slow_relay(*given):
+        for turn, own in enumerate(all_(*given)):
+            if turn == 4 and not asked:
+                raise KeyboardInterrupt
+            tuned.append(turn)
+            yield own
+
+    monkeypatch.setattr(networks, "tuned", slow)
+    monkeypatch.setattr(networks, "relayed", slow_relay)
+    with pytest.raises(KeyboardInterrupt):
+        embed_clients(fed, spec, n_jobs=1, cache=saving.cached_arrays)
+    asked.append("again")
+    for _ in range(2):
+        found = embed_clients(fed, spec, n_jobs=1, cache=saving.cached_arrays)
+        assert len(tuned) == (10 if tuning == "alone" else 14)
+        for mine, other in zip(found, plain, strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+    half = replace(fed, train=[index[::2] for index in fed.train])
+    for other in ((half, spec), (fed, replace(spec, seed=1))):
+        tuned.clear()
+        embed_clients(*other, n_jobs=1, cache=saving.cached_arrays)
+        assert len(tuned) == 10
+
+
+def test_embeddings_that_take_no_tuning_are_not_kept(fed):
+    embed_clients(fed, replace(SMALL, finetune_epochs=0), cache=saving.cached_arrays)
+    assert not (paths.store() / "arrays").exists()
 
 
 def test_batchnorm_embeds_each_image_by_itself(fed):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from ..errors import FltnbError
 from ..federations import Federation, to_inputs
 from ..randomness import stream
 from .pretraining import EncoderSpec, pretrain
+from .weights import Weights, digest_of
+
+Cache = Callable[[dict[str, Any], Callable[[], Weights]], Weights]
 
 
 def embed_clients(
@@ -18,6 +21,7 @@ def embed_clients(
     spec: EncoderSpec,
     progress: bool = False,
     n_jobs: int | None = None,
+    cache: Cache | None = None,
 ) -> list[np.ndarray]:
     """Embed every client's training samples (FLT, Algorithm 2, lines 1 to 7).
 
@@ -41,6 +45,11 @@ def embed_clients(
     n_jobs : int, optional
         Clients that are tuned in parallel, each in a thread with one core; by default,
         and below 1, the number of cores. The result does not depend on it.
+    cache : callable, optional
+        ``cache(key, compute)`` returns a dict of arrays and keeps it between runs, as
+        that of :class:`fltnb.methods.base.Context`. Of encoders that are tuned it keeps
+        the embeddings: those of every client that tunes alone, as soon as it is ready,
+        those of a relay together.
 
     Returns
     -------
@@ -72,7 +81,9 @@ def embed_clients(
     if spec.kind == "pca":
         axes = weights["components"].T
         return [(x - weights["mean"]) @ axes for x in _pixels(fed)]
-    return _by_networks(fed, spec, weights, progress, n_jobs)
+    if not spec.finetune_epochs:
+        cache = None  # it takes seconds
+    return _by_networks(fed, spec, weights, progress, n_jobs, cache)
 
 
 def embed_from_latest(
@@ -140,24 +151,52 @@ def _pixels(fed: Federation) -> Iterator[np.ndarray]:
 
 
 def _by_networks(
-    fed: Federation, spec: EncoderSpec, weights, progress: bool, n_jobs: int | None
+    fed: Federation,
+    spec: EncoderSpec,
+    weights: Weights,
+    progress: bool,
+    n_jobs: int | None,
+    cache: Cache | None,
 ) -> list[np.ndarray]:
     """Embed clients with a network that they tune, each alone or in turn.
 
     Returns M arrays (n_i, e), in the order of the clients.
     """
+    from . import networks
+
+    key: dict[str, Any] = {}
+    if cache is not None:
+        key = {"name": "encoders", "encoder": asdict(spec)}
+        key |= {"weights": digest_of(weights), "federation": fed.fingerprint()}
+
+    def kept(what: str | int, compute: Callable[[], Weights]) -> Weights:
+        return compute() if cache is None else cache(key | {"clients": what}, compute)
+
+    if spec.tuning == "relay":
+        made = kept("all", lambda: _in_turn(fed, spec, weights, progress))
+        return [made[str(client)] for client in range(fed.n_clients)]
+
+    def alone(client: int) -> np.ndarray:
+        def tuned() -> Weights:
+            return {"embedded": networks.tuned(fed, spec, weights, client)}
+
+        return kept(client, tuned)["embedded"]
+
+    return _in_threads(alone, fed.n_clients, progress, n_jobs)
+
+
+def _in_turn(
+    fed: Federation, spec: EncoderSpec, weights: Weights, progress: bool
+) -> Weights:
+    """Return the embeddings (n_i, e) by client while a network passes between them."""
     from ..models.base import threads
     from . import networks
 
-    if spec.tuning == "relay":
-        order = stream(spec.seed, "finetune").permutation(fed.n_clients)
-        with threads(None):  # restores the number that the relay changes
-            in_turn = networks.relayed(fed, spec, weights, order)
-            embedded = list(_shown(in_turn, fed.n_clients, progress))
-        return [embedded[turn] for turn in np.argsort(order)]
-
-    tuned = partial(networks.tuned, fed, spec, weights)
-    return _in_threads(tuned, fed.n_clients, progress, n_jobs)
+    order = stream(spec.seed, "finetune").permutation(fed.n_clients)
+    with threads(None):  # restores the number that the relay changes
+        in_turn = networks.relayed(fed, spec, weights, order)
+        embedded = list(_shown(in_turn, fed.n_clients, progress))
+    return {str(client): own for client, own in zip(order, embedded, strict=True)}
 
 
 def _in_threads(

@@ -3,10 +3,12 @@
 They are the autoencoders of FLT, and MT-HFL's ResNet-18 with its stand-in.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ..models.base import threads
 from ..models.vision import MEAN, STD, download
 from ..progress import bar
 from ..randomness import integer, stream
+from .weights import Weights, read_weights, write_weights
 
 HALVED_EVERY = 10  # epochs, by the relay's schedule
 # A smaller learning rate moves no weight of usual size: Adam's steps are about as long,
@@ -30,8 +33,7 @@ STILL = 1e-9
 # neighbours.
 ROWS_AT_ONCE = 2048
 IMAGES_AT_ONCE = 256  # of a large network
-
-Weights = dict[str, np.ndarray]
+PAUSE = 60.0  # seconds, at least, between two states of a pretraining that are kept
 
 
 def make(kind: str, input_shape: tuple[int, ...], latent: int) -> nn.Module:
@@ -394,7 +396,9 @@ NETWORKS = {
 }
 
 
-def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
+def fitted(
+    spec, images: np.ndarray, name: str, progress: bool, unfinished: Path
+) -> Weights:
     """Train an autoencoder and return its weights.
 
     Parameters
@@ -406,6 +410,9 @@ def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
         Name of the images in the progress bar.
     progress : bool
         Whether a bar is shown.
+    unfinished : Path
+        File from which a pretraining that was cut short continues. It is written after
+        an epoch, at most once a minute, and is the caller's to remove.
 
     Raises
     ------
@@ -417,25 +424,59 @@ def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
         torch.manual_seed(integer(spec.seed, "encoder"))
         network: Any = make(spec.kind, one_input.shape[1:], spec.latent)
     inputs = torch.from_numpy(to_inputs(images, network.mean, network.std))
+    optimiser = adam(network, spec.lr)
+    kept = read_weights(unfinished)
+    done = 0 if kept is None else _continued(network, optimiser, kept)
+
     epochs = bar(
-        range(spec.epochs),
+        range(done, spec.epochs),
         progress,
+        initial=done,
+        total=spec.epochs,
         desc=f"Pretraining {spec.kind} on {name}",
         unit="epoch",
     )
-
-    def orders() -> Iterator[np.ndarray]:
-        for epoch in epochs:
-            draws = stream(spec.seed, "encoder", epoch)
-            yield draws.permutation(len(images))
-
-    train(network, inputs, orders(), spec.batch_size, adam(network, spec.lr))
+    written = time.monotonic()
+    for epoch in epochs:
+        order = stream(spec.seed, "encoder", epoch).permutation(len(images))
+        train(network, inputs, [order], spec.batch_size, optimiser)
+        if time.monotonic() - written >= PAUSE and epoch + 1 < spec.epochs:
+            write_weights(unfinished, _midway(network, optimiser, epoch + 1), {})
+            written = time.monotonic()
 
     weights = _arrays(network)
     for value in weights.values():
         if not np.isfinite(value).all():
             raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
     return weights
+
+
+def _midway(network: nn.Module, optimiser: torch.optim.Adam, epochs: int) -> Weights:
+    """Return all from which training continues to the last bit, by name."""
+    state = {f"network/{name}": value for name, value in _arrays(network).items()}
+    for number, moments in optimiser.state_dict()["state"].items():
+        for name, value in moments.items():
+            state[f"adam/{number}/{name}"] = value.numpy()
+    return state | {"epochs": np.array(epochs)}
+
+
+def _continued(network: nn.Module, optimiser: torch.optim.Adam, state: Weights) -> int:
+    """Put a network and its optimiser into a state that :func:`_midway` returned.
+
+    Returns the number of finished epochs.
+    """
+    weights = {}
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for name, value in state.items():
+        part, _, rest = name.partition("/")
+        if part == "network":
+            weights[rest] = torch.tensor(value)
+        elif part == "adam":
+            number, _, moment = rest.partition("/")
+            moments.setdefault(int(number), {})[moment] = torch.tensor(value)
+    network.load_state_dict(weights)
+    optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
+    return int(state["epochs"])
 
 
 def published(spec) -> Weights:

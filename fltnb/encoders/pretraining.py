@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,8 +14,8 @@ from ..data import array_digest, pretraining_set
 from ..errors import FltnbError, choose
 from ..federations import to_inputs
 from ..settings import Count, Natural, Positive, brief, checked
+from .weights import Weights, read_weights, write_weights
 
-Weights = dict[str, np.ndarray]
 Kind = Literal["convae", "residual", "resnet18", "efficientnet", "pca", "pixels"]
 KINDS = get_args(Kind)
 Tuning = Literal["alone", "relay"]
@@ -166,11 +165,13 @@ def pretrain(
     path = paths.store() / "encoders" / f"{key}.safetensors"
     weights = read_weights(path)
     if weights is None:
-        weights = _fitted(spec, train, images.name, progress)
+        unfinished = path.with_suffix(".partial")
+        weights = _fitted(spec, train, images.name, progress, unfinished)
         weights["input_shape"] = np.array(shape)
         settings["pretrain"] = spec.pretrain
         settings["origin"] = images.origin
-        _write(path, weights, settings)
+        write_weights(path, weights, settings)
+        unfinished.unlink(missing_ok=True)
     return weights
 
 
@@ -188,14 +189,16 @@ def _settings(spec: EncoderSpec, train: np.ndarray) -> dict[str, Any]:
     return settings
 
 
-def _fitted(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
+def _fitted(
+    spec: EncoderSpec, train: np.ndarray, name: str, progress: bool, unfinished: Path
+) -> Weights:
     """Return the weights of an encoder fitted to images, by name."""
     if spec.kind == "pca":  # without torch
         weights = _fit_pca(spec, train, name)
     else:
         from .networks import fitted
 
-        weights = fitted(spec, train, name, progress)
+        weights = fitted(spec, train, name, progress, unfinished)
     # In the memory order of stored weights, so that products come out the same.
     return {key: np.ascontiguousarray(value) for key, value in weights.items()}
 
@@ -254,49 +257,3 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, ...]) -> int:
     whole = spec.finetune_epochs or spec.kind in SOURCES
     state = network.state_dict() if whole else networks.encoder_state(network)
     return sum(value.numel() for value in state.values() if value.is_floating_point())
-
-
-def read_weights(path: Path) -> Weights | None:
-    """Read weights; None if there are none, or if they are damaged.
-
-    A warning names the file of damaged weights.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    if not path.exists():
-        return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            notes = file.metadata() or {}
-        if notes.get("digest") == _digest(weights):
-            return weights
-    except OSError as error:  # an error of the disk: the weights may be intact
-        raise FltnbError(
-            f"The trained encoder {path} cannot be read ({error.strerror or error}): "
-            "fix that, or delete it to train it again."
-        ) from error
-    except (SafetensorError, ValueError):
-        pass
-    warnings.warn(
-        f"The trained encoder {path} is damaged: it is trained again, everything else "
-        "is kept.",
-        stacklevel=3,
-    )
-    return None
-
-
-def _write(path: Path, weights: Weights, settings: dict[str, Any]) -> None:
-    """Write weights into a file, with their settings and a digest."""
-    from safetensors.numpy import save
-
-    # One digest over everything: safetensors itself notices a cut file but not a
-    # flipped bit.
-    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-    content = save(weights, metadata=notes)
-    paths.write_atomically(path, lambda file: file.write(content))
-
-
-def _digest(weights: Weights) -> str:
-    """Return one digest of all weights."""
-    return array_digest(*(weights[name] for name in sorted(weights)))

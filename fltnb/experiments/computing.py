@@ -231,7 +231,7 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     else:  # also refuses a missing device
         together = groups(trainings, how)
     with machines.here():
-        yield from _without_training(missing, n_jobs, how.device)
+        yield from _without_training(missing, n_jobs, how)
         used = _clusterings(trainings, how)
     if cluster is not None:
         yield from _on_cluster(cluster, trainings, used, how)
@@ -292,9 +292,7 @@ def _alike(missing: list[Task], kind: str) -> list[list[Task]]:
     return list(groups.values())
 
 
-def _without_training(
-    missing: list[Task], n_jobs: int, device: str
-) -> Iterator[Finished]:
+def _without_training(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     """Yield clusterings, distances and studies; shared work is done once.
 
     Several groups of clusterings, and several studies, run in separate processes. A
@@ -302,11 +300,12 @@ def _without_training(
     """
     clusterings = _alike(missing, "clustering")
     at_a_time = n_jobs if len(clusterings) > 1 else 1
-    each = ((group, n_jobs // at_a_time, device) for group in clusterings)
+    own = n_jobs // at_a_time
+    each = ((group, own, how.device, how.since) for group in clusterings)
     for done in _in_processes(measure.cluster, each, at_a_time):
         yield from done
     for group in _alike(missing, "distances"):
-        yield from measure.distances(group, n_jobs, device)
+        yield from measure.distances(group, n_jobs, how.device)
 
     studies = [task for task in missing if task.experiment.kind == "study"]
     at_a_time = n_jobs if len(studies) > 1 else 1
@@ -324,8 +323,11 @@ def _clusterings(trainings: list[Task], how: How) -> Files:
         files = used[task.key] = []
 
         def cache(key, make, files=files):
-            files.append(arrays_path(key))
-            return cached_arrays(key, make, how.since)
+            before = list(files)
+            arrays = cached_arrays(key, make, how.since)
+            # what was requested on the way, such as embeddings, is not needed again
+            files[:] = [*before, arrays_path(key)]
+            return arrays
 
         context = Context(task.experiment.seed, cache, how.progress, device=how.device)
         with noted(task.row):

@@ -22,7 +22,7 @@ from ..settings import checked, plain
 from .experiment import Clustering, Distances, Study
 from .finished import Arrays, Finished, Values, columns_of
 from .grid import noted
-from .saving import saved, small
+from .saving import cached_arrays, saved, small
 from .task import Task
 
 
@@ -35,11 +35,12 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def cluster(
-    group: Sequence[Task], n_jobs: int = 1, device: str = "auto"
+    group: Sequence[Task], n_jobs: int = 1, device: str = "auto", since: float = 0.0
 ) -> list[Finished]:
     """Embed one federation once and fit the clusterers of all tasks on it.
 
-    Each result is saved as soon as it is computed.
+    Each result is saved as soon as it is computed, and so are the embeddings of clients
+    that tune their encoders.
 
     Parameters
     ----------
@@ -50,13 +51,16 @@ def cluster(
         numbers.
     device : str
         Device on which clients' own networks train and are applied.
+    since : float
+        Embeddings from before this time (seconds of Unix time) are ignored.
     """
     fed = group[0].fed
     encoder = group[0].experiment.encoder
     if isinstance(encoder, OwnModels):
         embeddings, validation = encoder.embed(fed, device, n_jobs)
     else:
-        embeddings = encoders.embed_clients(fed, encoder, n_jobs=n_jobs)
+        cache = functools.partial(cached_arrays, since=since)
+        embeddings = encoders.embed_clients(fed, encoder, n_jobs=n_jobs, cache=cache)
         validation = None
     classes = [fed.labels[index] for index in fed.train]
 

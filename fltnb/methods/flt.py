@@ -148,7 +148,7 @@ class OneShot(GraphMethod):
         With the classes (n_i,), if the clusterer looks at them.
         """
         embeddings = embed_clients(
-            fed, self.encoder, progress=context.progress, n_jobs=context.n_jobs
+            fed, self.encoder, context.progress, context.n_jobs, context.cache
         )
         if getattr(self.clusterer, "labelled", False):
             return embeddings, [fed.labels[index] for index in fed.train]
