@@ -208,7 +208,7 @@ def test_handwriting_is_the_clients_own():
     assert np.array_equal(images[1], fed.images[fed.train[1][:3]])
 
 
-@pytest.mark.parametrize(("profile", "count"), [("", 94 + 28), ("demo", 24 + 16)])
+@pytest.mark.parametrize(("profile", "count"), [("", 96 + 28), ("demo", 24 + 16)])
 def test_the_ablation_asks_for_its_settings(profile, count):
     rows = trainings("05", profile)
     assert len(rows) == count
